@@ -1,0 +1,84 @@
+"""How a reply names an action. An environment picks a format, or brings its own.
+
+A format tells the policy how to reply (`instructions`), reads the action out of a reply (`parse`)
+and writes a reply that names a given action (`render`), which is what demonstrations are made of.
+"""
+
+import re
+from typing import Protocol
+
+import attrs
+
+from agentgym_core.errors import FormatError
+
+
+class ActionFormat(Protocol):
+    """`parse(render(action)) == action` for every action that the environment understands."""
+
+    def instructions(self, thought: bool) -> str:
+        """Tell the policy how to reply; with `thought`, to reason in words first."""
+        ...
+
+    def parse(self, text: str) -> str:
+        """Return the one action that the reply names.
+
+        Raises:
+            FormatError: it names none, or several; the message is shown to the policy.
+        """
+        ...
+
+    def render(self, action: str, thought: str = "") -> str:
+        """Write a reply that names the action."""
+        ...
+
+
+@attrs.frozen
+class ActionLine:
+    """`Action: go north`, on a line of its own, after an optional thought.
+
+    The label matches in any case; everything after it up to the line's end is the action. A label
+    in the middle of a line does not count, so that a thought may speak of actions.
+    """
+
+    label: str = "Action:"
+
+    def instructions(self, thought: bool) -> str:  # noqa: D102
+        if thought:
+            return (
+                "First think in a few words, then act. Reply in exactly this form:\n"
+                f"Thought: your reasoning\n{self.label} one action"
+            )
+        return f"Reply with one line and nothing else:\n{self.label} one action"
+
+    def parse(self, text: str) -> str:  # noqa: D102
+        pattern = rf"^[ \t]*{re.escape(self.label)}[ \t]*(.*?)[ \t]*$"
+        found = [action for action in re.findall(pattern, text, re.I | re.M) if action]
+        if len(found) == 1:
+            return found[0]
+        problem = "no action" if not found else f"{len(found)} actions"
+        raise FormatError(
+            f"Your reply named {problem}. Name exactly one, on a line that starts with "
+            f"'{self.label}'."
+        )
+
+    def render(self, action: str, thought: str = "") -> str:  # noqa: D102
+        return f"Thought: {thought}\n{self.label} {action}" if thought else f"{self.label} {action}"
+
+
+@attrs.frozen
+class WholeReply:
+    """The reply is the action, nothing around it. For small models and short prompts."""
+
+    def instructions(self, thought: bool) -> str:  # noqa: D102
+        del thought  # there is no room for one
+        return "Reply with one action and nothing else."
+
+    def parse(self, text: str) -> str:  # noqa: D102
+        action = text.strip()
+        if not action or "\n" in action:
+            raise FormatError("Your reply must be exactly one action on one line.")
+        return action
+
+    def render(self, action: str, thought: str = "") -> str:  # noqa: D102
+        del thought
+        return action

@@ -1,0 +1,60 @@
+"""One class for each cause, each also its standard-library sibling.
+
+Plugin authors raise plain Python errors; the core attributes them to the component they came from.
+"""
+
+
+class AgentGymError(Exception):
+    """Root of every error that this project raises on purpose."""
+
+
+class ConfigError(AgentGymError, ValueError):
+    """A value in the YAML or on the command line is wrong; the message names its path."""
+
+
+class ComponentNotFoundError(AgentGymError, LookupError):
+    """No component of that kind is registered under that name."""
+
+
+class PluginError(AgentGymError, RuntimeError):
+    """An installed plugin breaks the contract; the message names its package."""
+
+
+class TemplateError(AgentGymError, ValueError):
+    """The model's chat template cannot carry a conversation of this shape."""
+
+
+class FormatError(AgentGymError, ValueError):
+    """A reply names no action, or more than one. The message is shown to the policy."""
+
+
+class EpisodeEnded(AgentGymError, RuntimeError):
+    """The agent went on after the end of its episode. `play_episode` catches it."""
+
+
+class EpisodeFailure(AgentGymError, RuntimeError):
+    """Something other than the policy failed. A failed episode is never a reward."""
+
+
+class EnvironmentFailure(EpisodeFailure):
+    """The environment raised, hung or died."""
+
+
+class EngineFailure(EpisodeFailure):
+    """The engine raised instead of completing."""
+
+
+class InvalidReward(EpisodeFailure):
+    """The environment returned a reward that is NaN or infinite."""
+
+
+class TooManyFailures(AgentGymError, RuntimeError):
+    """More episodes failed than `training.max_failed_fraction` allows."""
+
+
+class CheckpointError(AgentGymError, OSError):
+    """A run directory or checkpoint cannot be read or written."""
+
+
+class Interrupted(AgentGymError, KeyboardInterrupt):
+    """The run was stopped from outside, after it saved its state."""
