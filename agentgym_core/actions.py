@@ -69,9 +69,11 @@ class ActionLine:
 class WholeReply:
     """The reply is the action, nothing around it. For small models and short prompts."""
 
+    instruction: str = "Reply with one action and nothing else."
+
     def instructions(self, thought: bool) -> str:  # noqa: D102
         del thought  # there is no room for one
-        return "Reply with one action and nothing else."
+        return self.instruction
 
     def parse(self, text: str) -> str:  # noqa: D102
         action = text.strip()

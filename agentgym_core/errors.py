@@ -56,5 +56,5 @@ class CheckpointError(AgentGymError, OSError):
     """A run directory or checkpoint cannot be read or written."""
 
 
-class Interrupted(AgentGymError, KeyboardInterrupt):
+class Interrupted(AgentGymError):
     """The run was stopped from outside, after it saved its state."""

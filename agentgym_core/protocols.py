@@ -282,6 +282,10 @@ class StepReport:
     step: int
     metrics: Mapping[str, float]
     groups: tuple[Group, ...] = ()
+    sequences: tuple[TokenSequence, ...] = ()
+    """Of the groups' episodes, where the step made them."""
+    advantages: Advantages | None = None
+    """One array for each of the sequences, for the record."""
 
 
 class RoundScheduler(Protocol):
@@ -334,6 +338,18 @@ class Algorithm(Protocol):
     def needs(self) -> frozenset[str]:
         """See `Need`."""
         return frozenset()
+
+    def training_temperature(self, sampling_temperature: float) -> float:
+        """What the trainer divides logits by; the engine's own unless it learns from text."""
+        return sampling_temperature
+
+    async def prepare(self, run: Any) -> Any:
+        """Called once before the first step, also after a resume.
+
+        The steps find what it returns in `run.prepared`: demonstrations, say. It depends on the
+        configuration and the seed only.
+        """
+        return None
 
     async def train_step(self, run: Any, step: int) -> StepReport:
         """One step of training, from tasks to new weights. `run` is an `agentgym_core.run.Run`."""

@@ -68,7 +68,7 @@ class Task:
     """Unique and stable in its environment: `<environment>_<integer>` where upstream has one."""
     category: str = ""
     """Evaluation reports success for each category."""
-    data: Mapping[str, Any] = attrs.field(factory=dict)
+    data: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
     """What `Session.reset` needs. JSON values only."""
 
 
@@ -81,7 +81,7 @@ class Observation:
 
     messages: tuple[Message, ...] = attrs.field(converter=to_messages)
     reward: float = 0.0
-    rewards: Mapping[str, float] = attrs.field(factory=dict)
+    rewards: Mapping[str, float] = attrs.field(factory=dict[str, float])
     """Named parts of the reward, for metrics. They need not add up to it."""
     terminated: bool = False
     """The world reached an end of its own: nothing would follow."""
@@ -89,13 +89,24 @@ class Observation:
     """The world stopped at its own limit: something would have followed."""
     success: bool = False
     """The environment's verdict so far, apart from the reward."""
-    info: Mapping[str, Any] = attrs.field(factory=dict)
+    info: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
     """JSON values for the record. The policy never sees them."""
 
     @property
     def text(self) -> str:
         """The messages' texts, joined by line breaks."""
         return "\n".join(message.text for message in self.messages)
+
+
+@attrs.frozen(kw_only=True)
+class Sampling:
+    """How tokens are drawn."""
+
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 is off."""
 
 
 @attrs.frozen(kw_only=True)
@@ -128,7 +139,8 @@ class Completion:
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """Natural log-probability of each id under the sampling temperature, before top-p and top-k."""
+    """Natural log-probability of each id at the sampling temperature (greedy: at 1), before top-p
+    and top-k."""
     finish_reason: FinishReason
     policy_version: int = 0
     """The published step of the weights that sampled it."""
@@ -141,7 +153,10 @@ class Reply:
     turn: int
     """Index of the turn that recorded it."""
     text: str
+    """What the policy said, without its thinking."""
     finish_reason: FinishReason
+    thinking: str = ""
+    """What it said between `<think>` and `</think>`, for models that think apart."""
 
 
 class Ending(enum.Enum):
@@ -207,12 +222,12 @@ class Turn:
     text: str
     trained: bool = True
     action: str | None = None
-    """What the environment was given; None if the reply took no round or named no action."""
+    """What the environment was given; None if the reply spent no round or named no action."""
     observation: str | None = None
     reward: float = 0.0
-    rewards: Mapping[str, float] = attrs.field(factory=dict)
-    took_round: bool = False
-    """Whether it spent one of the episode's `max_rounds`."""
+    rewards: Mapping[str, float] = attrs.field(factory=dict[str, float])
+    rounds: int = 0
+    """How many of the episode's `max_rounds` it spent: usually 1; 0 for planning."""
     format_error: bool = False
 
 
@@ -243,7 +258,7 @@ class Episode:
     @property
     def num_rounds(self) -> int:
         """Actions taken, bad ones included."""
-        return sum(turn.took_round for turn in self.turns)
+        return sum(turn.rounds for turn in self.turns)
 
     @property
     def num_tokens(self) -> int:
@@ -253,12 +268,19 @@ class Episode:
 
 @attrs.frozen(kw_only=True)
 class Group:
-    """The attempts at one task in one step. Failed ones are left out."""
+    """The attempts at one task in one step."""
 
     task: Task
     environment: str
     episodes: tuple[Episode, ...]
-    num_dropped: int = 0
+    failures: tuple[Episode, ...] = ()
+    """Attempts that failed, retries included, for a reason other than the policy: for the record
+    only."""
+
+    @property
+    def num_dropped(self) -> int:
+        """How many attempts are missing from `episodes`."""
+        return len(self.failures)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -307,7 +329,7 @@ class Advantages:
     values: tuple[FloatArray, ...]
     returns: tuple[FloatArray, ...] | None = None
     """Targets of the value function, where there is one."""
-    metrics: Mapping[str, float] = attrs.field(factory=dict)
+    metrics: Mapping[str, float] = attrs.field(factory=dict[str, float])
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -1,0 +1,1 @@
+"""Agents that come with the core. They are registered like any plugin's."""

@@ -1,0 +1,16 @@
+"""ReAct: every reply is a thought and an action (arXiv 2210.03629)."""
+
+import attrs
+
+from agentgym_core.agents.conversation import converse
+from agentgym_core.protocols import Agent, Handler, MeteredSession
+from agentgym_core.types import Task
+
+
+@attrs.frozen(kw_only=True)
+class React(Agent):
+    """The policy reasons in words, then names an action in the environment's format."""
+
+    async def play(self, task: Task, session: MeteredSession, handler: Handler) -> None:
+        """See `protocols.Agent`."""
+        await converse(session, handler, thought=True)

@@ -1,0 +1,316 @@
+"""What a YAML file composes: a run, as frozen data with all its components built.
+
+`docs/configuration.md` describes every key, and how includes, stages and overrides combine.
+"""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import yaml
+
+from agentgym_core.catalog import Catalog
+from agentgym_core.document import Document, is_block, parse_overrides, read_document
+from agentgym_core.errors import ConfigError
+from agentgym_core.files import write_text
+from agentgym_core.model import ModelConfig
+from agentgym_core.protocols import (
+    AdvantageEstimator,
+    Agent,
+    Algorithm,
+    Backend,
+    Engine,
+    Environment,
+    RoundScheduler,
+    TaskSampler,
+)
+from agentgym_core.settings import EvaluationConfig, Limits, TrainingConfig
+from agentgym_core.stages import COMPONENTS, SETTINGS, StageDocument, split_stages
+from agentgym_core.structure import construct, join, structure, unstructure
+from agentgym_core.wording import shown
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SERVING_KEYS = ("env_addr", "python")
+
+
+@attrs.frozen(kw_only=True)
+class EnvironmentBlock:
+    """One environment of the mix."""
+
+    name: str
+    """Its `use`; the second block of one `use` is called `<use>-2`."""
+    use: str
+    component: Environment
+    weight: float = 1.0
+    """Share of the tasks of a training step, in proportion to the other weights."""
+    split: str = "train"
+    """The split whose tasks are trained on."""
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 < self.weight < float("inf"):
+            raise ValueError(f"weight must be above 0, got {self.weight:g}")
+
+
+@attrs.frozen(kw_only=True)
+class StageConfig:
+    """One stage of a run, with every key resolved."""
+
+    name: str
+    from_base: bool
+    """Whether it starts from the run's `model`; otherwise from the stage before it."""
+    model: ModelConfig
+    """The run's. It is the same in all stages."""
+    seed: int
+    environments: tuple[EnvironmentBlock, ...]
+    agent: Agent
+    algorithm: Algorithm
+    advantage: AdvantageEstimator | None
+    rounds: RoundScheduler
+    tasks: TaskSampler
+    engine: Engine
+    backend: Backend
+    limits: Limits
+    training: TrainingConfig
+    evaluation: EvaluationConfig | None
+    uses: Mapping[str, str]
+    """Registered name of each component, such as {"algorithm": "grpo"}."""
+
+
+@attrs.frozen(kw_only=True)
+class RunConfig:
+    """Everything that a run is made of."""
+
+    name: str
+    output: Path
+    """The folder of all runs."""
+    stages: tuple[StageConfig, ...]
+    """In order; at least one. Their names differ."""
+
+    @property
+    def folder(self) -> Path:
+        """The run directory."""
+        return self.output / self.name
+
+    def open_folder(self) -> Path:
+        """Make the run directory with its `config.yaml`, or go on with it.
+
+        Raises:
+            ConfigError: it holds a run with another configuration; names the first difference.
+        """
+        file = self.folder / "config.yaml"
+        document = resolved(self)
+        if not file.exists():
+            write_text(file, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+        difference = _difference(read_document(file), document, "")
+        if difference:
+            raise ConfigError(
+                f"{self.folder} holds a run with another configuration: {difference}. Give this "
+                "run another name, or remove that folder"
+            )
+        return self.folder
+
+
+def load_config(path: Path | str, overrides: Sequence[str], catalog: Catalog) -> RunConfig:
+    """Read a YAML file, put the overrides over it, and build every component it names.
+
+    Raises:
+        ConfigError: a file, key or value is wrong; names the file or the key's path.
+        ComponentNotFoundError: nothing is registered under a name in it.
+        PluginError: a component it names cannot be imported.
+    """
+    return compose(read_document(Path(path)), parse_overrides(overrides), catalog)
+
+
+def compose(document: Document, changes: Document, catalog: Catalog) -> RunConfig:
+    """Build a run from a document and the overrides on it; raises as `load_config` does."""
+    run, stages = split_stages(document, changes)
+    name = _name(run, "name")
+    output = structure(Path, run["output"], "output")
+    model = structure(ModelConfig, _required(run, "model"), "model")
+    parts = [_build_stage(stage, catalog) for stage in stages]
+    names = _stage_names(stages, [part["uses"]["algorithm"] for part in parts])
+    built = [
+        StageConfig(name=stage_name, model=model, **part)
+        for stage_name, part in zip(names, parts, strict=True)
+    ]
+    return RunConfig(name=name, output=output, stages=tuple(built))
+
+
+def resolved(config: RunConfig) -> Document:
+    """The whole configuration as plain YAML values, which `compose` to an equal one."""
+    stages = [_resolved_stage(stage) for stage in config.stages]
+    run = {
+        "name": config.name,
+        "output": str(config.output),
+        "model": unstructure(config.stages[0].model),
+    }
+    if len(stages) == 1 and stages[0]["name"] == config.stages[0].uses["algorithm"]:
+        del stages[0]["name"], stages[0]["model"]
+        return {**run, **stages[0]}
+    return {**run, "stages": stages}
+
+
+def _resolved_stage(stage: StageConfig) -> Document:
+    environments = [
+        {
+            "use": block.use,
+            "weight": block.weight,
+            "split": block.split,
+            **unstructure(block.component),
+        }
+        for block in stage.environments
+    ]
+    components = {
+        key: {"use": stage.uses[key], **unstructure(getattr(stage, key))}
+        for key in COMPONENTS
+        if getattr(stage, key) is not None
+    }
+    return {
+        "name": stage.name,
+        "model": "base" if stage.from_base else "previous",
+        "seed": stage.seed,
+        "environments": environments,
+        "advantage": None,
+        **components,
+        **{key: unstructure(getattr(stage, key)) for key in SETTINGS},
+    }
+
+
+def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
+    """The fields of a `StageConfig`, but for its name and the run's model."""
+    blocks = {key: _required(stage.values, key) for key in COMPONENTS if key != "advantage"}
+    parts = {
+        key: catalog.build(COMPONENTS[key], block, stage.path(key)) for key, block in blocks.items()
+    }
+    parts["advantage"] = None
+    block = _advantage_block(stage.values, parts["algorithm"])
+    if block is not None:
+        blocks["advantage"] = block
+        parts["advantage"] = catalog.build("advantage", block, stage.path("advantage"))
+    settings = {
+        key: structure(annotation, _required(stage.values, key), stage.path(key))
+        for key, annotation in SETTINGS.items()
+    }
+    return {
+        **parts,
+        **settings,
+        "from_base": _from_base(stage),
+        "seed": structure(int, stage.values["seed"], stage.path("seed")),
+        "environments": _environments(stage, catalog),
+        "uses": {key: _use(block) for key, block in blocks.items()},
+    }
+
+
+def _advantage_block(values: Document, algorithm: Algorithm) -> Any:
+    """What is given, or the algorithm's default; None if it is switched off or there is none."""
+    default: str | None = getattr(type(algorithm), "default_advantage", None)
+    block = values.get("advantage", default)
+    if is_block(block) and "use" not in block and default is not None:
+        return {"use": default, **block}
+    return block
+
+
+def _environments(stage: StageDocument, catalog: Catalog) -> tuple[EnvironmentBlock, ...]:
+    if "environment" in stage.values and "environments" in stage.values:
+        raise ConfigError("environments: give `environment` or `environments`, not both")
+    if "environments" in stage.values:
+        path = stage.path("environments")
+        blocks = structure(tuple[Any, ...], stage.values["environments"], path)
+        if not blocks:
+            raise ConfigError(f"{path}: expected at least one environment, got none")
+        paths = [join(path, index) for index in range(len(blocks))]
+    else:
+        blocks, paths = [_required(stage.values, "environment")], [stage.path("environment")]
+    built = [_environment(block, path, catalog) for block, path in zip(blocks, paths, strict=True)]
+    names = _distinct([None] * len(built), [part["use"] for part in built])
+    return tuple(
+        construct(EnvironmentBlock, {"name": name, **part}, path)
+        for name, part, path in zip(names, built, paths, strict=True)
+    )
+
+
+def _environment(block: Any, path: str, catalog: Catalog) -> dict[str, Any]:
+    """The fields of an `EnvironmentBlock`, but for its name."""
+    fields = dict(block) if is_block(block) else block
+    parts: dict[str, Any] = {}
+    if is_block(fields):
+        for key in _SERVING_KEYS:
+            if key in fields:
+                raise ConfigError(
+                    f"{join(path, key)}: environments behind servers come with serving, which this "
+                    "version does not have. Leave the key out, and it runs in this process"
+                )
+        for key, annotation in (("weight", float), ("split", str)):
+            if key in fields:
+                parts[key] = structure(annotation, fields.pop(key), join(path, key))
+    component = catalog.build("environment", fields, path)
+    return {"use": _use(block), "component": component, **parts}
+
+
+def _from_base(stage: StageDocument) -> bool:
+    """The first stage has no other choice; later ones go on from the one before by default."""
+    if "model" not in stage.own:
+        return not stage.index
+    path = stage.path("model")
+    start = structure(Literal["previous", "base"], stage.values["model"], path)
+    if start == "previous" and stage.index == 0:
+        raise ConfigError(f"{path}: the first stage has no previous one. Leave the key out")
+    return start == "base"
+
+
+def _stage_names(stages: Sequence[StageDocument], algorithms: Sequence[str]) -> list[str]:
+    """Names that are given must differ; the others are made to."""
+    given = [
+        _name(stage.values, stage.path("name")) if "name" in stage.own else None for stage in stages
+    ]
+    for index, name in enumerate(given):
+        if name is not None and name in given[:index]:
+            raise ConfigError(f"stages.{index}.name: another stage is called {name!r}")
+    return _distinct(given, algorithms)
+
+
+def _distinct(given: Sequence[str | None], fallbacks: Sequence[str]) -> list[str]:
+    """Each given name, or else its fallback, with -2, -3, … where that is taken."""
+    taken = set(given)
+    names: list[str] = []
+    for name, fallback in zip(given, fallbacks, strict=True):
+        if name is None:
+            numbered = (f"{fallback}-{number}" for number in itertools.count(2))
+            name = next(n for n in itertools.chain([fallback], numbered) if n not in taken)
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _name(document: Document, path: str) -> str:
+    name = structure(str, _required(document, "name"), path)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{path}: expected a name for a folder, of letters, digits, '.', '_' and '-', "
+            f"got {name!r}"
+        )
+    return name
+
+
+def _required(document: Document, key: str) -> Any:
+    if key not in document:
+        raise ConfigError(f"{key}: required field missing")
+    return document[key]
+
+
+def _use(block: Any) -> str:
+    return block if isinstance(block, str) else block["use"]
+
+
+def _difference(old: Any, new: Any, path: str) -> str:
+    """The first place where two documents differ, in words; empty if there is none."""
+    if is_block(old) and is_block(new):
+        for key in [*new, *old]:
+            found = _difference(old.get(key), new.get(key), join(path, key))
+            if found:
+                return found
+        return ""
+    return "" if old == new else f"{path} is {shown(old)} there and {shown(new)} here"

@@ -1,0 +1,84 @@
+"""The environment's own expert in the place of a model.
+
+It speaks through the same agent, session and action format as the policy will, so that imitation
+sees the very prompts that reinforcement learning continues with, and evaluation plays the very
+same episodes.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+
+from agentgym_core.handler import Policy, TurnTokens
+from agentgym_core.session import EpisodeSession
+from agentgym_core.types import Completion, Message, Observation, Reply, Sampling, to_messages
+
+
+@attrs.frozen(kw_only=True)
+class Demonstrator:
+    """An expert that errs on purpose now and then, and recovers."""
+
+    mistakes: float = attrs.field(
+        default=0.0, validator=[attrs.validators.ge(0), attrs.validators.le(1)]
+    )
+    """Probability that a turn takes a random available action instead of the expert's."""
+    learn_mistakes: bool = False
+    """Whether imitation learns those turns; otherwise only the recovery from them."""
+
+
+@attrs.frozen(kw_only=True)
+class ExpertPolicy(Policy):
+    """Replies with what `Session.expert_action` says."""
+
+    demonstrator: Demonstrator = attrs.field(factory=Demonstrator)
+
+    def begin(
+        self, session: EpisodeSession, *, sampling: Sampling, key: str, seed: int
+    ) -> "ExpertHandler":
+        """A record without tokens. An expert is not sampled: `sampling` has no effect."""
+        del sampling, key
+        return ExpertHandler(session, self.demonstrator, seed)
+
+    def release(self, key: str) -> None:
+        """Nothing is kept."""
+
+
+class ExpertHandler:
+    """`protocols.Handler` whose replies are the expert's."""
+
+    def __init__(self, session: EpisodeSession, demonstrator: Demonstrator, seed: int) -> None:
+        self.messages: list[Message] = []
+        self.turns: list[TurnTokens] = []
+        self._session = session
+        self._demonstrator = demonstrator
+        self._random = np.random.default_rng(seed)
+
+    def add(self, messages: Observation | Message | Sequence[Message] | str) -> None:
+        """Append messages."""
+        if isinstance(messages, Observation):
+            messages = messages.messages
+        self.messages.extend(to_messages(messages))
+
+    async def reply(self) -> Reply:
+        """What the expert would do now, or a mistake.
+
+        Raises:
+            LookupError: the environment knows no expert action here.
+        """
+        action = await self._session.expert_action()
+        if action is None:
+            raise LookupError(f"there is no expert for task {self._session.task.id}")
+        mistake = None
+        if self._random.random() < self._demonstrator.mistakes:
+            mistake = await self._mistake(action)
+        text = self._session.environment.action_format.render(mistake or action)
+        loss = mistake is None or self._demonstrator.learn_mistakes
+        self.messages.append(Message("assistant", text, loss=loss))
+        spoken = Completion(token_ids=(), logprobs=(), finish_reason="stop")
+        self.turns.append(TurnTokens(sequence=0, prompt_ids=(), completion=spoken, text=text))
+        return Reply(turn=len(self.turns) - 1, text=text, finish_reason="stop")
+
+    async def _mistake(self, action: str) -> str | None:
+        others = [a for a in await self._session.available_actions() if a != action]
+        return others[self._random.integers(len(others))] if others else None

@@ -1,0 +1,82 @@
+# pyright: basic
+# Nothing is imported, the types of tensors included: any torch backend can call this.
+"""The terms of a policy-gradient loss, token by token, for every algorithm.
+
+Arguments are tensors of N rows padded to T tokens, of which only `logprobs_NT` has a gradient;
+`mask_NT` is boolean. Where it is False a term and its gradient are exactly 0 whatever the padding
+holds: inputs are masked before `exp`, because masking an infinity afterwards gives 0 x inf = NaN.
+
+Nothing is averaged here. `agentgym_core.batching.token_weights` gives each token its share, and the
+backend sums.
+"""
+
+KL_ESTIMATORS = ("k2", "k3", "k3-plain")
+
+
+def clipped_surrogate(logprobs_NT, old_logprobs_NT, advantages_NT, mask_NT, *, low, high):
+    """PPO's clipped objective, negated: -min(r A, clip(r, 1 - low, 1 + high) A).
+
+    The ratio r is pi(token) / pi_old(token). Sources: equation 7 of arXiv 1707.06347; the two
+    separate bounds are the "clip higher" of DAPO (arXiv 2503.14476).
+
+    Returns:
+        loss_NT, and detached _NT metrics to be averaged over the mask: `ratio`; `clip_fraction`,
+        1 where clipping took the gradient away; `old_kl`, the k3 estimate of KL(old || pi).
+    """
+    log_ratio_NT = (logprobs_NT - old_logprobs_NT).masked_fill(~mask_NT, 0.0)
+    advantages_NT = advantages_NT.masked_fill(~mask_NT, 0.0)
+    ratio_NT = log_ratio_NT.exp()
+    free_NT = ratio_NT * advantages_NT
+    clipped_NT = ratio_NT.clamp(1.0 - low, 1.0 + high) * advantages_NT
+    metrics = {
+        "ratio": ratio_NT.detach(),
+        "clip_fraction": (clipped_NT < free_NT).to(ratio_NT.dtype),
+        "old_kl": (log_ratio_NT.expm1() - log_ratio_NT).detach(),
+    }
+    return -free_NT.minimum(clipped_NT), metrics
+
+
+def kl_to_reference(logprobs_NT, old_logprobs_NT, reference_logprobs_NT, mask_NT, *, estimator):
+    """Estimate KL(pi || reference) at each token, for use as a term of the loss.
+
+    With d = log reference - log pi and r = pi / pi_old at the sampled token:
+
+        k2        d^2 / 2                  gradient: -d grad log pi
+        k3        r (exp(d) - 1 - d)       gradient: -r d grad log pi
+        k3-plain  exp(d) - 1 - d           gradient: (1 - exp(d)) grad log pi
+
+    The gradient of the KL itself is the expectation of -d grad log pi under pi. `k3` (equation 7 of
+    arXiv 2512.02556) meets it in expectation over tokens that pi_old sampled; `k2` does where
+    pi = pi_old, and drifts as they part. `k3-plain`, the penalty of most GRPO code, follows
+    KL(reference || pi) instead: it is here for comparison with such runs. All three hold the
+    states that were visited fixed: how a token changes later states is not in the gradient.
+
+    Returns:
+        kl_NT, 0 where the mask is.
+    """
+    d_NT = (reference_logprobs_NT - logprobs_NT).masked_fill(~mask_NT, 0.0)
+    if estimator == "k2":
+        return 0.5 * d_NT.square()
+    k3_NT = d_NT.expm1() - d_NT
+    if estimator == "k3-plain":
+        return k3_NT
+    assert estimator == "k3", estimator
+    # The gradient must flow through the ratio: it is what turns (1 - exp(d)) into -d.
+    return (logprobs_NT - old_logprobs_NT).masked_fill(~mask_NT, 0.0).exp() * k3_NT
+
+
+def check_kl_estimator(estimator):
+    """Refuse an estimator that is no term of a loss.
+
+    Raises:
+        ValueError: it is `k1`, or unknown.
+    """
+    if estimator == "k1":
+        raise ValueError(
+            "kl_estimator is 'k1', whose expected gradient in a loss is 0: it would add noise and "
+            "hold nothing near the reference. Choose 'k3' or 'k2'."
+        )
+    if estimator not in KL_ESTIMATORS:
+        raise ValueError(
+            f"kl_estimator is {estimator!r}; expected one of {', '.join(KL_ESTIMATORS)}"
+        )

@@ -1,0 +1,38 @@
+"""metrics.jsonl: a row for every training step and every evaluation."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentgym_core.files import read_json_lines, write_json_lines
+
+Row = dict[str, Any]
+
+
+def is_time(key: str) -> bool:
+    """Whether a key measures time: the only values in which two runs with one seed may differ."""
+    return key == "seconds" or key.endswith(("_seconds", "_per_second"))
+
+
+class MetricsLog:
+    """Rows on disk and in memory. A resumed run forgets the rows after its checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[Row] = read_json_lines(path)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add one row, on disk before it returns."""
+        self.rows.append(dict(row))
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def forget_after(self, stage: str, step: int) -> None:
+        """Drop the rows of a stage that lie after a step."""
+        self.rows = [r for r in self.rows if r["stage"] != stage or r["step"] <= step]
+        write_json_lines(self.path, self.rows)
+
+    def find(self, **keys: Any) -> list[Row]:
+        """The rows with these values."""
+        return [r for r in self.rows if all(r.get(key) == value for key, value in keys.items())]

@@ -1,0 +1,101 @@
+"""The training step that PPO, GRPO, RLOO and REINFORCE++ share. They write only `loss`."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import attrs
+
+from agentgym_core.batching import Aggregation, OldLogprobs, check_aggregation, make_batch
+from agentgym_core.protocols import Algorithm, StepReport
+from agentgym_core.sequences import to_sequences
+from agentgym_core.statistics import episode_metrics, sampling_gap
+from agentgym_core.types import Advantages, TokenSequence, TokenTensors
+
+
+@attrs.frozen(kw_only=True)
+class OnPolicy(Algorithm):
+    """Learns from episodes that the current policy has just played."""
+
+    aggregation: Aggregation = "token-mean"
+    """How token losses become one loss: see `agentgym_core.batching.token_weights`."""
+    aggregation_constant: float | None = None
+    """Tokens. Needed by the aggregation `constant`, and only there."""
+    num_minibatches: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+    """Optimizer steps in each pass over the step's episodes."""
+    num_epochs: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+    """Passes over the step's episodes."""
+    old_logprobs: OldLogprobs = attrs.field(
+        default="scored", validator=attrs.validators.in_(get_args(OldLogprobs))
+    )
+    """Denominator of the ratio: `scored` by the trainer before its first update (one more forward
+    pass), or as `sampled` by the engine, which is right where the two agree to rounding."""
+
+    def __attrs_post_init__(self) -> None:
+        check_aggregation(self.aggregation, self.aggregation_constant)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The trainer's logprobs, unless the engine's stand in for them."""
+        return frozenset({"logprobs"} if self.old_logprobs == "scored" else ())
+
+    @abstractmethod
+    def loss(self, tokens: TokenTensors) -> tuple[Any, Mapping[str, Any]]:
+        """See `agentgym_core.protocols.Loss`."""
+
+    async def train_step(self, run: Any, step: int) -> StepReport:
+        """Play, give credit, learn, publish."""
+        groups = await run.player.groups(step)  # this step's groups, at this step's horizon
+        sequences = to_sequences(groups)
+        advantages, metrics = self.learn(run, step, sequences)
+        await run.publish(step + 1)  # the engine samples from the new policy
+        return StepReport(
+            step=step,
+            metrics=episode_metrics(groups) | metrics,
+            groups=groups,
+            sequences=sequences,
+            advantages=advantages,
+        )
+
+    def learn(
+        self, run: Any, step: int, sequences: Sequence[TokenSequence]
+    ) -> tuple[Advantages | None, dict[str, float]]:
+        """Give credit and update the weights, unless there is nothing to learn from.
+
+        Returns:
+            The advantages, None if no token was to be trained; and metrics, among which
+            `update_skipped` is 1 if the weights were left alone.
+        """
+        if not any(sequence.mask.any() for sequence in sequences):
+            return None, {"update_skipped": 1.0}
+        scores = run.trainer.score(sequences, self.needs | run.advantage.needs)
+        advantages = run.advantage(sequences, scores)
+        metrics = sampling_gap(sequences, scores) | dict(advantages.metrics)
+        if not self.has_signal(advantages):
+            return advantages, metrics | {"update_skipped": 1.0}
+        batch = make_batch(
+            step,
+            sequences,
+            advantages,
+            scores,
+            aggregation=self.aggregation,
+            constant=self.aggregation_constant,
+            num_minibatches=self.num_minibatches,
+            num_epochs=self.num_epochs,
+            seed=run.seed,
+            old_logprobs=self.old_logprobs,
+        )
+        updated = run.trainer.update(batch, self.loss)
+        return advantages, metrics | dict(updated) | {"update_skipped": 0.0}
+
+    def has_signal(self, advantages: Advantages) -> bool:
+        """Whether the loss can have a gradient: from credit, value targets or the reference.
+
+        Without one, an optimizer step would still move the weights by its momentum. An algorithm
+        whose loss has terms of another kind says so here.
+        """
+        return (
+            any(values.any() for values in advantages.values)
+            or advantages.returns is not None
+            or "reference_logprobs" in self.needs
+        )

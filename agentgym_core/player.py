@@ -1,0 +1,122 @@
+"""The player: a training step's tasks, at that step's horizon."""
+
+import asyncio
+from collections.abc import Sequence
+
+import attrs
+
+from agentgym_core.errors import Interrupted, TooManyFailures
+from agentgym_core.handler import Policy
+from agentgym_core.protocols import RoundScheduler, State, StepReport, TaskPool, TaskSampler
+from agentgym_core.rollout import Attempts, Table, play_groups
+from agentgym_core.seeds import derive_seed
+from agentgym_core.settings import TrainingConfig
+from agentgym_core.types import Group, Sampling
+
+
+@attrs.define(kw_only=True)
+class Player:
+    """Plays groups of episodes. What it plays depends on the step, the seed and its state only."""
+
+    table: Table
+    pools: tuple[TaskPool, ...]
+    tasks: TaskSampler
+    rounds: RoundScheduler
+    training: TrainingConfig
+    sampling: Sampling
+    seed: int
+    tasks_state: State = None
+    rounds_state: State = None
+    _playing: asyncio.Future[tuple[Group, ...]] | None = attrs.field(default=None, init=False)
+    _stopped: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.tasks_state = self.tasks.initial_state()
+        self.rounds_state = self.rounds.initial_state()
+
+    def horizon(self, step: int) -> int:
+        """Rounds that an episode of this step may take."""
+        return self.rounds.max_rounds(step, self.rounds_state)
+
+    async def groups(self, step: int) -> tuple[Group, ...]:
+        """Play this step's tasks, `group_size` times each.
+
+        Raises:
+            TooManyFailures: more than `training.max_failed_fraction` of the episodes failed, even
+                after being played anew.
+        """
+        chosen = self.tasks.select(
+            self.pools,
+            self.training.tasks_per_step,
+            step=step,
+            seed=self.seed,
+            state=self.tasks_state,
+        )
+        orders = [
+            Attempts(
+                environment=pool.environment,
+                task=task,
+                num=self.training.group_size,
+                max_rounds=self.horizon(step),
+                sampling=self.sampling,
+                seed=derive_seed(self.seed, "train", step, index, pool.environment, task.id),
+            )
+            for index, (pool, task) in enumerate(chosen)
+        ]
+        groups = await self.play(orders)
+        self._check_failures(groups)
+        return groups
+
+    async def play(
+        self, orders: Sequence[Attempts], policy: Policy | None = None
+    ) -> tuple[Group, ...]:
+        """Play any orders, with the run's policy or another.
+
+        Raises:
+            Interrupted: `stop` was called; no session is left open.
+        """
+        if self._stopped:
+            raise Interrupted("the run was asked to stop")
+        table = attrs.evolve(self.table, policy=policy) if policy else self.table
+        playing = play_groups(table, orders, self.training.max_concurrent_episodes)
+        self._playing = asyncio.ensure_future(playing)
+        try:
+            return await self._playing
+        except asyncio.CancelledError:
+            if self._stopped:
+                raise Interrupted("the run was asked to stop") from None
+            raise
+        finally:
+            self._playing.cancel()
+            self._playing = None
+
+    def stop(self) -> None:
+        """Cancel what is being played, and play nothing more."""
+        self._stopped = True
+        if self._playing is not None:
+            self._playing.cancel()
+
+    def advance(self, report: StepReport) -> None:
+        """Let the schedules see what the step gave."""
+        self.tasks_state = self.tasks.next_state(self.tasks_state, report)
+        self.rounds_state = self.rounds.next_state(self.rounds_state, report)
+
+    def state(self) -> dict[str, State]:
+        """For the checkpoint."""
+        return {"tasks_state": self.tasks_state, "rounds_state": self.rounds_state}
+
+    def restore(self, state: dict[str, State]) -> None:
+        """From the checkpoint."""
+        self.tasks_state = state["tasks_state"]
+        self.rounds_state = state["rounds_state"]
+
+    def _check_failures(self, groups: tuple[Group, ...]) -> None:
+        failures = [episode for group in groups for episode in group.failures]
+        num = len(failures) + sum(len(group.episodes) for group in groups)
+        if len(failures) > self.training.max_failed_fraction * num:
+            last = failures[-1]
+            raise TooManyFailures(
+                f"{len(failures)} of {num} episodes failed, more than training."
+                f"max_failed_fraction={self.training.max_failed_fraction:g} allows. The last: task "
+                f"{last.task.id} of {last.environment}, {last.ending.value}: {last.error}"
+            )

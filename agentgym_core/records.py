@@ -1,0 +1,82 @@
+"""An episode as a JSON line: flat columns, then OpenAI-style messages, then the turns' tokens.
+
+Concatenating `prompt_ids + token_ids` of the turns with one `sequence` number rebuilds what the
+engine saw, id by id.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym_core.types import Advantages, Episode, Group, TokenSequence, Turn
+
+
+def group_rows(
+    groups: Sequence[Group],
+    sequences: Sequence[TokenSequence] = (),
+    advantages: Advantages | None = None,
+) -> list[dict[str, Any]]:
+    """A row an episode, failed ones included, in the order in which training numbers them."""
+    credit = _turn_advantages(sequences, advantages)
+    rows: list[dict[str, Any]] = []
+    number = 0
+    for index, group in enumerate(groups):
+        for episode in group.episodes:
+            rows.append({"group": index, **episode_row(episode, credit.get(number, {}))})
+            number += 1
+        rows += [{"group": index, **episode_row(episode, {})} for episode in group.failures]
+    return rows
+
+
+def episode_row(episode: Episode, credit: dict[int, list[float]]) -> dict[str, Any]:
+    """One episode; `credit` holds the advantages of each turn's sampled tokens."""
+    return {
+        "item_id": episode.task.id,
+        "environment": episode.environment,
+        "category": episode.task.category,
+        "sample": episode.sample,
+        "seed": episode.seed,
+        "success": episode.success,
+        "reward": episode.reward,
+        "ending": episode.ending.value,
+        "error": episode.error,
+        "rounds": episode.num_rounds,
+        "max_rounds": episode.max_rounds,
+        "tokens": episode.num_tokens,
+        "seconds": round(episode.seconds, 3),
+        "messages": [{"role": m.role, "content": m.text} for m in episode.messages],
+        "turns": [_turn_row(turn, credit.get(i)) for i, turn in enumerate(episode.turns)],
+    }
+
+
+def _turn_row(turn: Turn, advantages: list[float] | None) -> dict[str, Any]:
+    return {
+        "sequence": turn.sequence,
+        "prompt_ids": list(turn.prompt_ids),
+        "token_ids": list(turn.token_ids),
+        "logprobs": list(turn.logprobs),
+        "trained": turn.trained,
+        "advantages": advantages or [],
+        "policy_version": turn.policy_version,
+        "finish_reason": turn.finish_reason,
+        "text": turn.text,
+        "action": turn.action,
+        "observation": turn.observation,
+        "rounds": turn.rounds,
+        "reward": turn.reward,
+        "rewards": dict(turn.rewards),
+        "format_error": turn.format_error,
+    }
+
+
+def _turn_advantages(
+    sequences: Sequence[TokenSequence], advantages: Advantages | None
+) -> dict[int, dict[int, list[float]]]:
+    """By episode number and turn."""
+    credit: dict[int, dict[int, list[float]]] = {}
+    if advantages is None:
+        return credit
+    for sequence, values in zip(sequences, advantages.values, strict=True):
+        turns = credit.setdefault(sequence.episode, {})
+        for turn in sorted({int(t) for t in sequence.turns if t >= 0}):
+            turns[turn] = [float(value) for value in values[sequence.turns == turn]]
+    return credit

@@ -1,0 +1,205 @@
+"""Episodes: one, the attempts at one task, and many tasks at once.
+
+Every episode goes at its own pace; nothing waits for the slowest turn. A failure of environment,
+engine or agent is never a reward: the episode is played anew with the same seed, then dropped and
+counted. Cancelling leaves no session open.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+
+import attrs
+
+from agentgym_core.errors import (
+    EngineFailure,
+    EnvironmentFailure,
+    EpisodeEnded,
+    EpisodeFailure,
+    InvalidReward,
+)
+from agentgym_core.handler import Policy, RecordingHandler
+from agentgym_core.protocols import Agent, Environment, Session
+from agentgym_core.seeds import derive_seed
+from agentgym_core.session import EpisodeSession
+from agentgym_core.types import Ending, Episode, Group, Sampling, Task, Turn
+
+log = logging.getLogger(__name__)
+
+_ENDINGS: dict[type[EpisodeFailure], Ending] = {
+    EnvironmentFailure: Ending.ENVIRONMENT_FAILED,
+    EngineFailure: Ending.ENGINE_FAILED,
+    InvalidReward: Ending.INVALID_REWARD,
+}
+
+
+@attrs.frozen(kw_only=True)
+class Table:
+    """Everything that episodes are played with, apart from the task."""
+
+    environments: Mapping[str, Environment]
+    agent: Agent
+    policy: Policy
+    max_retries: int = 2
+
+
+@attrs.frozen(kw_only=True)
+class Attempts:
+    """An order: play this task `num` times."""
+
+    environment: str
+    task: Task
+    num: int
+    max_rounds: int
+    sampling: Sampling
+    seed: int
+    """Unique to the run, the step and the task's place in it."""
+
+    @property
+    def environment_seed(self) -> int:
+        """The attempts at one task face the same world."""
+        return derive_seed(self.seed, "environment")
+
+    def sampling_seed(self, sample: int) -> int:
+        """Each attempt draws its own tokens; the same ones again when it is retried."""
+        return derive_seed(self.seed, "sample", sample)
+
+
+async def play_groups(
+    table: Table, orders: Iterable[Attempts], max_concurrent: int
+) -> tuple[Group, ...]:
+    """Play all orders, at most `max_concurrent` episodes at a time."""
+    places = asyncio.Semaphore(max_concurrent)
+    async with asyncio.TaskGroup() as tasks:
+        playing = [tasks.create_task(play_group(table, order, places)) for order in orders]
+    return tuple(task.result() for task in playing)
+
+
+async def play_group(table: Table, order: Attempts, places: asyncio.Semaphore) -> Group:
+    """Play one task `order.num` times; failed attempts are retried, then dropped."""
+    async with asyncio.TaskGroup() as tasks:
+        playing = [
+            tasks.create_task(_play_with_retries(table, order, sample, places))
+            for sample in range(order.num)
+        ]
+    episodes = [task.result() for task in playing]
+    whole = tuple(episode for episode in episodes if not episode.ending.is_failure)
+    return Group(
+        task=order.task,
+        environment=order.environment,
+        episodes=whole,
+        failures=tuple(episode for episode in episodes if episode.ending.is_failure),
+    )
+
+
+async def _play_with_retries(
+    table: Table, order: Attempts, sample: int, places: asyncio.Semaphore
+) -> Episode:
+    async with places:
+        episode = await play_episode(table, order, sample)
+        for retry in range(table.max_retries):
+            if not episode.ending.is_failure:
+                break
+            log.warning(
+                "task %s, attempt %d, try %d: %s: %s",
+                order.task.id,
+                sample,
+                retry + 1,
+                episode.ending.value,
+                episode.error,
+            )
+            episode = await play_episode(table, order, sample)
+    return episode
+
+
+async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
+    """Play one task once. Failures come back as the episode's ending; only cancelling raises."""
+    start = time.perf_counter()
+    environment = table.environments[order.environment]
+    key = f"{order.seed}/{sample}"
+    error, handler, metered = "", None, None
+    ending: Ending | None = None
+    try:
+        async with opened(environment) as session:
+            metered = EpisodeSession(
+                session,
+                environment,
+                order.task,
+                seed=order.environment_seed,
+                max_rounds=order.max_rounds,
+            )
+            handler = table.policy.begin(
+                metered, sampling=order.sampling, key=key, seed=order.sampling_seed(sample)
+            )
+            with contextlib.suppress(EpisodeEnded):
+                await table.agent.play(order.task, metered, handler)
+            metered.stop()  # an agent that returns early has stopped
+            ending = metered.ending
+    except EpisodeFailure as failure:
+        ending, error = _ENDINGS[type(failure)], str(failure)
+    except Exception as failure:
+        log.debug("the agent failed on task %s", order.task.id, exc_info=True)
+        ending = Ending.AGENT_FAILED
+        error = f"{type(table.agent).__name__}: {type(failure).__name__}: {failure}"
+    finally:
+        table.policy.release(key)
+    assert ending is not None
+    return Episode(
+        task=order.task,
+        environment=order.environment,
+        sample=sample,
+        seed=order.seed,
+        max_rounds=order.max_rounds,
+        turns=_join_turns(handler, metered) if handler and metered else (),
+        messages=tuple(handler.messages) if handler else (),
+        ending=ending,
+        success=metered is not None and metered.success and not ending.is_failure,
+        error=error,
+        seconds=time.perf_counter() - start,
+    )
+
+
+@contextlib.asynccontextmanager
+async def opened(environment: Environment) -> AsyncGenerator[Session]:
+    """A session that is closed whatever happens; a failing close is logged, not an ending."""
+    try:
+        session = await environment.open()
+    except Exception as error:
+        raise EnvironmentFailure(
+            f"{type(environment).__name__}.open: {type(error).__name__}: {error}"
+        ) from error
+    try:
+        yield session
+    finally:
+        try:
+            await session.close()
+        except Exception as error:
+            log.warning("%s: closing a session failed: %s", type(environment).__name__, error)
+
+
+def _join_turns(handler: RecordingHandler, session: EpisodeSession) -> tuple[Turn, ...]:
+    """The token side and the world side of every turn. A turn may act more than once."""
+    turns: list[Turn] = []
+    for index, tokens in enumerate(handler.turns):
+        rounds = [r for r in session.rounds if r.turn == index]
+        last = rounds[-1] if rounds else None
+        turns.append(
+            Turn(
+                sequence=tokens.sequence,
+                prompt_ids=tokens.prompt_ids,
+                token_ids=tokens.completion.token_ids,
+                logprobs=tokens.completion.logprobs,
+                finish_reason=tokens.completion.finish_reason,
+                policy_version=tokens.completion.policy_version,
+                text=tokens.text,
+                action=last.action if last else None,
+                observation=last.observation.text if last else None,
+                reward=sum(r.observation.reward for r in rounds),
+                rewards=dict(last.observation.rewards) if last else {},
+                rounds=len(rounds),
+                format_error=any(r.format_error for r in rounds),
+            )
+        )
+    return tuple(turns)

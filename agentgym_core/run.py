@@ -1,0 +1,305 @@
+"""A run: its stages in order, each from its checkpoint or from its start."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from agentgym_core import checkpoint, hf
+from agentgym_core.config import RunConfig, StageConfig
+from agentgym_core.errors import CheckpointError, Interrupted
+from agentgym_core.evaluate import Evaluation, evaluation_orders, sampling_name, summarize
+from agentgym_core.files import new_folder, write_json_lines
+from agentgym_core.handler import ModelPolicy
+from agentgym_core.metrics import MetricsLog
+from agentgym_core.model import ModelConfig
+from agentgym_core.player import Player
+from agentgym_core.protocols import (
+    AdvantageEstimator,
+    Sampler,
+    StartContext,
+    StepReport,
+    TaskPool,
+    Trainer,
+)
+from agentgym_core.records import group_rows
+from agentgym_core.renderer import Renderer
+from agentgym_core.rollout import Attempts, Table
+from agentgym_core.types import Sampling
+
+Report = Callable[[Mapping[str, Any]], None]
+"""Is shown every row of metrics.jsonl as it is written."""
+
+
+@attrs.define(kw_only=True)
+class Run:
+    """One stage, live: what an algorithm's `train_step` works with."""
+
+    config: StageConfig
+    folder: Path
+    """Of the whole run, such as `runs/quickstart`."""
+    seed: int
+    trainer: Trainer
+    sampler: Sampler
+    renderer: Renderer
+    player: Player
+    advantage: AdvantageEstimator | None
+    log: MetricsLog
+    report: Report
+    prepared: Any = None
+    published: int | None = attrs.field(default=None, init=False)
+
+    async def publish(self, version: int) -> None:
+        """The engine samples from the trainer's current weights from now on."""
+        await self.sampler.load(self.trainer.weights(), version)
+        self.published = version
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Add a row to metrics.jsonl."""
+        row = {"stage": self.config.name, **row}
+        self.log.append(row)
+        self.report(row)
+
+    def write_evaluation(self, step: int, evaluation: Evaluation, seconds: float) -> None:
+        """Add an evaluation to metrics.jsonl."""
+        self.write(
+            {
+                "phase": "evaluation",
+                "step": step,
+                "sampling": evaluation.sampling,
+                **evaluation.metrics(),
+                "seconds": seconds,
+            }
+        )
+
+    def was_evaluated(self, step: int, sampling: str) -> bool:
+        """Whether metrics.jsonl holds that evaluation."""
+        keys = {"stage": self.config.name, "phase": "evaluation", "step": step}
+        return bool(self.log.find(**keys, sampling=sampling))
+
+    def evaluation_orders(self, sampling: Sampling) -> list[Attempts]:
+        """What every evaluation of this stage plays."""
+        assert self.config.evaluation is not None
+        return evaluation_orders(self.player.table.environments, self.config.evaluation, sampling)
+
+    def record(self, name: str, rows: list[dict[str, Any]]) -> None:
+        """Write episodes to `rollouts/<stage>/<name>.jsonl`."""
+        write_json_lines(self.folder / "rollouts" / self.config.name / f"{name}.jsonl", rows)
+
+
+async def train(config: RunConfig, report: Report) -> Path:
+    """Run all stages; a run directory that exists with the same configuration goes on.
+
+    Returns:
+        The run directory.
+
+    Raises:
+        ConfigError: the directory holds a run with another configuration.
+        Interrupted: it was stopped by a signal, and has saved its state.
+    """
+    folder = config.open_folder()
+    log = MetricsLog(folder / "metrics.jsonl")
+    base = _base_model(config, folder)
+    model = base
+    for stage in config.stages:
+        policy = folder / "policies" / stage.name
+        if not policy.exists():
+            start = base if stage.from_base else model
+            await _run_stage(stage, folder, start, log, report)
+        model = ModelConfig(
+            path=str(policy),
+            attn_implementation=base.attn_implementation,
+            trust_remote_code=base.trust_remote_code,
+        )
+    return folder
+
+
+def _base_model(config: RunConfig, folder: Path) -> ModelConfig:
+    """The model to start from; one from scratch is built on the first call."""
+    first = config.stages[0]
+    if first.model.scratch is None:
+        return first.model
+    path = folder / "model"
+    if not path.exists():
+        texts = [text for block in first.environments for text in block.component.corpus()]
+        hf.build_scratch(first.model.scratch, texts, path, seed=first.seed)
+    return attrs.evolve(first.model, path=str(path), scratch=None)
+
+
+async def _run_stage(
+    stage: StageConfig, folder: Path, model: ModelConfig, log: MetricsLog, report: Report
+) -> None:
+    needs = stage.algorithm.needs | (stage.advantage.needs if stage.advantage else frozenset())
+    context = StartContext(
+        model=model,
+        seed=stage.seed,
+        num_steps=stage.training.num_steps,
+        temperature=stage.algorithm.training_temperature(stage.engine.temperature),
+        needs=needs,
+    )
+    trainer = stage.backend.start(context)
+    try:
+        sampler = await stage.engine.start(context)
+        try:
+            run = _assemble(stage, folder, model, trainer, sampler, log, report)
+            with _stopping(run.player):
+                await _train(run)
+        finally:
+            await sampler.close()
+    finally:
+        trainer.close()
+
+
+def _assemble(
+    stage: StageConfig,
+    folder: Path,
+    model: ModelConfig,
+    trainer: Trainer,
+    sampler: Sampler,
+    log: MetricsLog,
+    report: Report,
+) -> Run:
+    renderer = Renderer(hf.load_tokenizer(model))
+    table = Table(
+        environments={block.name: block.component for block in stage.environments},
+        agent=stage.agent,
+        policy=ModelPolicy(renderer=renderer, sampler=sampler, limits=stage.limits),
+        max_retries=stage.training.max_retries,
+    )
+    pools = [
+        TaskPool(
+            environment=block.name,
+            weight=block.weight,
+            tasks=tuple(block.component.tasks(block.split)),
+        )
+        for block in stage.environments
+    ]
+    engine = stage.engine
+    player = Player(
+        table=table,
+        pools=tuple(pools),
+        tasks=stage.tasks,
+        rounds=stage.rounds,
+        training=stage.training,
+        sampling=Sampling(temperature=engine.temperature, top_p=engine.top_p, top_k=engine.top_k),
+        seed=stage.seed,
+    )
+    return Run(
+        config=stage,
+        folder=folder,
+        seed=stage.seed,
+        trainer=trainer,
+        sampler=sampler,
+        renderer=renderer,
+        player=player,
+        advantage=stage.advantage,
+        log=log,
+        report=report,
+    )
+
+
+async def _train(run: Run) -> None:
+    """The loop of one stage. Whatever step it is stopped at, it goes on from there."""
+    checkpoints = run.folder / "checkpoints" / run.config.name
+    training = run.config.training
+    step = _resume(run, checkpoints)
+    run.prepared = await run.config.algorithm.prepare(run)
+    await run.publish(step)
+    saved = step
+    try:
+        while True:
+            await _evaluate_if_due(run, step)
+            if step == training.num_steps:
+                break
+            await _step(run, step)
+            step += 1
+            if training.save_every and step % training.save_every == 0:
+                _save(run, checkpoints, step)
+                saved = step
+    except Interrupted:
+        if step > saved:
+            _save(run, checkpoints, step)
+        raise
+    _save(run, checkpoints, step)
+    try:
+        with new_folder(run.folder / "policies" / run.config.name) as aside:
+            run.trainer.export(aside)
+    except OSError as error:
+        raise CheckpointError(f"cannot write the policy of {run.config.name}: {error}") from error
+
+
+async def _step(run: Run, step: int) -> None:
+    start = time.perf_counter()
+    report = await run.config.algorithm.train_step(run, step)
+    seconds = time.perf_counter() - start
+    if report.groups:
+        rows = group_rows(report.groups, report.sequences, report.advantages)
+        run.record(f"step-{step + 1:06d}", rows)
+    run.write(_step_row(run, report, seconds))
+    run.player.advance(report)
+
+
+def _step_row(run: Run, report: StepReport, seconds: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"phase": "train", "step": report.step + 1}
+    if report.groups:
+        row["horizon"] = run.player.horizon(report.step)
+        tokens = sum(e.num_tokens for group in report.groups for e in group.episodes)
+        row["tokens_per_second"] = tokens / seconds
+    return {**row, **report.metrics, "seconds": seconds}
+
+
+async def _evaluate_if_due(run: Run, step: int) -> None:
+    """Evaluate when the settings say so, and what metrics.jsonl does not hold yet."""
+    settings = run.config.evaluation
+    if settings is None:
+        return
+    last = run.config.training.num_steps
+    due = settings.every > 0 and step % settings.every == 0 and 0 < step < last
+    if not (due or (step == 0 and settings.at_start) or (step == last and settings.at_end)):
+        return
+    for temperature in settings.temperatures:
+        if run.was_evaluated(step, sampling_name(temperature)):
+            continue
+        if run.published != step:
+            await run.publish(step)
+        start = time.perf_counter()
+        orders = run.evaluation_orders(Sampling(temperature=temperature))
+        groups = await run.player.play(orders)
+        evaluation = summarize(groups, sampling_name(temperature))
+        run.record(f"evaluation-{step:06d}-{evaluation.sampling}", group_rows(groups))
+        run.write_evaluation(step, evaluation, time.perf_counter() - start)
+
+
+def _resume(run: Run, checkpoints: Path) -> int:
+    """Load the last checkpoint; returns the number of finished steps."""
+    last = checkpoint.latest(checkpoints)
+    if last is not None:
+        run.trainer.load(last.folder)
+        run.player.restore(last.state)
+    step = last.step if last is not None else 0
+    run.log.forget_after(run.config.name, step if last is not None else -1)
+    return step
+
+
+def _save(run: Run, checkpoints: Path, step: int) -> None:
+    checkpoint.save(checkpoints, step, run.player.state(), run.trainer)
+    if run.config.training.keep_checkpoints is not None:
+        checkpoint.keep_last(checkpoints, run.config.training.keep_checkpoints)
+
+
+@contextmanager
+def _stopping(player: Player) -> Generator[None]:
+    """SIGINT and SIGTERM end what is being played; a step that is learning finishes first."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, player.stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,139 @@
+"""The metered session: what an agent gets of a world.
+
+It counts rounds, reads the action out of each reply, and records what the world answered. No agent
+can overrun a horizon, lose a reward or turn a failure into one.
+"""
+
+import math
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+import attrs
+
+from agentgym_core.errors import (
+    EnvironmentFailure,
+    EpisodeEnded,
+    EpisodeFailure,
+    FormatError,
+    InvalidReward,
+)
+from agentgym_core.protocols import Environment, Session
+from agentgym_core.types import Ending, Observation, Reply, Task
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class Round:
+    """One action and its answer."""
+
+    turn: int
+    action: str | None
+    observation: Observation
+    format_error: bool
+
+
+class EpisodeSession:
+    """`protocols.MeteredSession` over one open session, for one episode."""
+
+    def __init__(
+        self, session: Session, environment: Environment, task: Task, *, seed: int, max_rounds: int
+    ) -> None:
+        self.environment = environment
+        self.task = task
+        self.seed = seed
+        self.max_rounds = max_rounds
+        self.rounds: list[Round] = []
+        self.ending: Ending | None = None
+        self.success = False
+        self._session = session
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over, for whatever reason."""
+        return self.ending is not None
+
+    @property
+    def rounds_left(self) -> int:
+        """Actions that may still be taken."""
+        return 0 if self.ended else self.max_rounds - len(self.rounds)
+
+    def end(self, ending: Ending) -> None:
+        """End the episode; the first ending stands."""
+        if self.ending is None:
+            self.ending = ending
+
+    def stop(self) -> None:
+        """The agent gives up or is content."""
+        self.end(Ending.AGENT_STOPPED)
+
+    async def reset(self) -> Observation:
+        """Begin the episode's task."""
+        return self._see(await self._call(self._session.reset(self.task, self.seed)))
+
+    async def act(self, reply: Reply, action: str | None = None) -> Observation:
+        """Spend one round on the reply's action.
+
+        A reply that names none, or several, or was cut before its end, costs the round as well; the
+        policy is told why, and the world does not move.
+
+        Raises:
+            EpisodeEnded: there is no round left to spend.
+        """
+        if self.ended:
+            raise EpisodeEnded("the episode is over: check `session.ended` before acting")
+        problem = ""
+        if action is None:
+            action, problem = self._read(reply)
+        if action is None:
+            observation = Observation(messages=problem)
+        else:
+            observation = self._see(await self._call(self._session.step(action)))
+        self.rounds.append(
+            Round(
+                turn=reply.turn,
+                action=action,
+                observation=observation,
+                format_error=action is None,
+            )
+        )
+        if len(self.rounds) >= self.max_rounds:
+            self.end(Ending.OUT_OF_ROUNDS)
+        return observation
+
+    async def available_actions(self) -> Sequence[str]:
+        """See `Session.available_actions`."""
+        return await self._call(self._session.available_actions())
+
+    async def expert_action(self) -> str | None:
+        """See `Session.expert_action`."""
+        return await self._call(self._session.expert_action())
+
+    def _read(self, reply: Reply) -> tuple[str | None, str]:
+        if reply.finish_reason == "length":
+            return None, "Your reply was cut off because it was too long. Reply more briefly."
+        try:
+            return self.environment.action_format.parse(reply.text), ""
+        except FormatError as error:
+            return None, str(error)
+
+    def _see(self, observation: Observation) -> Observation:
+        parts = {"reward": observation.reward, **observation.rewards}
+        for name, value in parts.items():
+            if not math.isfinite(value):
+                raise InvalidReward(f"task {self.task.id}: {name} is {value}")
+        self.success = observation.success
+        if observation.terminated:
+            self.end(Ending.DONE)
+        elif observation.truncated:
+            self.end(Ending.STEP_LIMIT)
+        return observation
+
+    async def _call(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except EpisodeFailure:
+            raise
+        except Exception as error:
+            name = type(self.environment).__name__
+            raise EnvironmentFailure(f"{name}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,97 @@
+"""The blocks `limits`, `training` and `evaluation`: plain numbers that the run loop obeys."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+
+def at_least(minimum: int) -> Callable[[Any, "attrs.Attribute[int]", int], None]:
+    """A validator for numbers with a lower bound."""
+
+    def validate(_: Any, field: "attrs.Attribute[int]", value: int) -> None:
+        if value < minimum:
+            raise ValueError(f"{field.name} must be at least {minimum}, got {value}")
+
+    return validate
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """The `limits` block: how many tokens an episode may take. The engine may allow fewer."""
+
+    max_prompt_tokens: int = attrs.field(validator=at_least(1))
+    """Bounds the first turn's prompt: the task and the instructions."""
+    max_response_tokens: int = attrs.field(validator=at_least(1))
+    """Bounds everything after it in the context: replies and observations together."""
+    max_tokens: int = attrs.field(validator=at_least(1))
+    """Bounds one reply."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_tokens > self.max_response_tokens:
+            raise ValueError(
+                f"max_tokens bounds one reply and must fit into max_response_tokens, which bounds "
+                f"all of them: {self.max_tokens} is more than {self.max_response_tokens}"
+            )
+
+
+@attrs.frozen(kw_only=True)
+class TrainingConfig:
+    """The `training` block: how long, and on how much in each step."""
+
+    num_steps: int = attrs.field(validator=at_least(1))
+    """Training steps of the stage."""
+    tasks_per_step: int = attrs.field(default=16, validator=at_least(1))
+    """Tasks in one step."""
+    group_size: int = attrs.field(default=8, validator=at_least(1))
+    """Attempts at each task of a step; they form one group."""
+    save_every: int = attrs.field(default=25, validator=at_least(0))
+    """Steps between checkpoints; 0 saves only after the last step."""
+    keep_checkpoints: int = attrs.field(default=2, validator=at_least(1))
+    """How many of the newest checkpoints of the stage stay on disk."""
+    max_concurrent_episodes: int = attrs.field(default=128, validator=at_least(1))
+    """Most episodes in play at once, in training and in evaluation."""
+    max_retries: int = attrs.field(default=2, validator=at_least(0))
+    """How often a failed episode is played anew, with the same seed, before it is dropped."""
+    max_failed_fraction: float = 0.1
+    """Largest share of a step's episodes that may be dropped; more stop the run."""
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 <= self.max_failed_fraction <= 1:
+            raise ValueError(
+                f"max_failed_fraction is a share between 0 and 1, got {self.max_failed_fraction}"
+            )
+
+
+@attrs.frozen(kw_only=True)
+class EvaluationConfig:
+    """The `evaluation` block. Its horizon, sampling and seed are its own, never those of training.
+
+    Success at a growing training horizon would not be comparable from step to step.
+    """
+
+    max_rounds: int = attrs.field(validator=at_least(1))
+    """Rounds an evaluation episode may take, whatever the training horizon."""
+    every: int = attrs.field(default=0, validator=at_least(0))
+    """Steps between evaluations. The start and the end of a stage are always evaluated; with 0
+    nothing else is."""
+    split: str = "test"
+    """The split whose tasks are played."""
+    num_tasks: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(at_least(1))
+    )
+    """How many tasks of the split, the same ones every time; null plays all."""
+    num_samples: int = attrs.field(default=1, validator=at_least(1))
+    """Attempts at each task and temperature: the n of pass@k."""
+    temperatures: tuple[float, ...] = (0.0,)
+    """Sampling temperatures, each evaluated and reported apart; 0 is greedy."""
+    seed: int = 0
+    """Seeds the choice of tasks, the worlds and the sampling."""
+
+    def __attrs_post_init__(self) -> None:
+        if not self.temperatures:
+            raise ValueError("temperatures must hold at least one, such as [0.0]")
+        if min(self.temperatures) < 0:
+            raise ValueError(f"temperatures must not be negative, got {min(self.temperatures)}")
+        if len(set(self.temperatures)) < len(self.temperatures):
+            raise ValueError("temperatures must differ from each other")

@@ -1,0 +1,106 @@
+"""From a run's document and the overrides on it to one whole document for each stage."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import attrs
+
+from agentgym_core.document import Document, is_block, merge, merge_documents
+from agentgym_core.errors import ConfigError
+from agentgym_core.plugins import Kind
+from agentgym_core.settings import EvaluationConfig, Limits, TrainingConfig
+from agentgym_core.structure import unknown_key
+from agentgym_core.wording import shown
+
+COMPONENTS: Mapping[str, Kind] = {
+    "agent": "agent",
+    "algorithm": "algorithm",
+    "advantage": "advantage",
+    "rounds": "rounds",
+    "tasks": "task-sampler",
+    "engine": "engine",
+    "backend": "backend",
+}
+"""Keys whose block names a component, apart from `environment` and `environments`."""
+SETTINGS: Mapping[str, Any] = {
+    "limits": Limits,
+    "training": TrainingConfig,
+    "evaluation": EvaluationConfig | None,
+}
+"""Keys whose block is plain settings."""
+SHARED_KEYS = ("seed", "environment", "environments", *COMPONENTS, *SETTINGS)
+"""What a run says for all its stages and a stage may say for itself."""
+
+_RUN_KEYS = ("name", "output", "model", *SHARED_KEYS, "stages")
+_STAGE_KEYS = ("name", "model", *SHARED_KEYS)
+_DEFAULTS: Document = {
+    "output": "runs",
+    "seed": 0,
+    "rounds": {"use": "fixed"},
+    "tasks": {"use": "uniform"},
+    "evaluation": None,
+}
+
+
+@attrs.frozen(kw_only=True)
+class StageDocument:
+    """Everything that one stage is made of, not yet checked against any class."""
+
+    values: Document
+    index: int | None = None
+    """Its number in `stages`; None if the run has no such list."""
+    own: frozenset[str] = frozenset()
+    """Keys that the stage says for itself."""
+
+    def path(self, key: str) -> str:
+        """Where the user finds the key's value in the file."""
+        return f"stages.{self.index}.{key}" if key in self.own else key
+
+
+def split_stages(document: Document, changes: Document) -> tuple[Document, list[StageDocument]]:
+    """Put the overrides over the document, and what each stage says over what the run says.
+
+    From weak to strong: the defaults, the file, a stage in the file, overrides, overrides of that
+    stage (`stages.1.training.num_steps=3`).
+
+    Returns:
+        The run's own document, and one for each stage; a run without `stages` has one.
+
+    Raises:
+        ConfigError: a key is unknown, or `stages` is no list of blocks.
+    """
+    shared_changes = {key: value for key, value in changes.items() if key != "stages"}
+    run = merge_documents(merge_documents(_DEFAULTS, document), shared_changes)
+    _check_keys(run, _RUN_KEYS, "")
+    if "stages" not in run and "stages" not in changes:
+        return run, [StageDocument(values=_shared(run))]
+    stages = merge(run.get("stages"), changes.get("stages", {}), "stages")
+    if not isinstance(stages, list) or not stages:
+        raise ConfigError(f"stages: expected a list of blocks, got {shown(run.get('stages'))}")
+    return run, [
+        _stage_document(run, shared_changes, index, stage, changes)
+        for index, stage in enumerate(cast("list[Any]", stages))
+    ]
+
+
+def _stage_document(
+    run: Document, shared_changes: Document, index: int, stage: Any, changes: Document
+) -> StageDocument:
+    if not is_block(stage):
+        raise ConfigError(f"stages.{index}: expected a block of keys, got {shown(stage)}")
+    _check_keys(stage, _STAGE_KEYS, f"stages.{index}")
+    values = merge_documents(_shared(run), stage)
+    values = merge_documents(values, _shared(shared_changes))
+    if is_block(by_index := changes.get("stages")):
+        values = merge_documents(values, by_index.get(str(index), {}))
+    return StageDocument(values=values, index=index, own=frozenset(stage))
+
+
+def _shared(document: Document) -> Document:
+    return {key: value for key, value in document.items() if key in SHARED_KEYS}
+
+
+def _check_keys(document: Document, keys: Sequence[str], path: str) -> None:
+    for key in document:
+        if key not in keys:
+            raise unknown_key(key, keys, path)

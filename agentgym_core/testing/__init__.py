@@ -1,0 +1,1 @@
+"""What tests of components need: a scripted engine, small worlds, real tokenizers."""

@@ -1,0 +1,69 @@
+"""A real tokenizer without a download, and chat templates with every habit there is.
+
+The templates are short, but do to a conversation what the models' own do.
+"""
+
+from typing import Any
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""SmolLM2, Qwen2.5: extends."""
+
+DROPS_THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' and '</think>' in m.content and not loop.last %}"
+    "{{ m.content.split('</think>')[-1].lstrip('\n') }}{% else %}{{ m.content }}{% endif %}"
+    "<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Qwen3: rewrites history where a reply holds `<think>`."""
+
+OPENS_THINKING = DROPS_THINKING.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
+"""DeepSeek-R1, QwQ: the generation prompt already opens `<think>`."""
+
+NO_SYSTEM = (
+    "<bos>{% for m in messages %}"
+    "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate') }}{% endif %}"
+    "<|im_start|>{{ 'model' if m.role == 'assistant' else 'user' }}\n"
+    "{{ m.content | trim }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>model\n{% endif %}"
+)
+"""Gemma: no system role, strict alternation, white space trimmed."""
+
+INSTRUCTION = (
+    "<bos>{% for m in messages %}"
+    "{% if m.role == 'assistant' %} {{ m.content | trim }}<eos>"
+    "{% else %}[INST] {{ m.content }} [/INST]{% endif %}{% endfor %}"
+)
+"""Mistral: no roles in words; ends a turn with the end of sequence; no generation prompt."""
+
+SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<bos>", "<eos>", "[INST]", "[/INST]")
+
+
+def byte_tokenizer(chat_template: str | None = CHATML, eos_token: str = "<|im_end|>") -> Any:
+    """A byte-level BPE tokenizer that covers any text, as GPT-2's does.
+
+    Its few merges suffice for encode(decode(ids)) != ids: the ids of "h" and "e" decode to "he",
+    which encodes to one id.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [("h", "e"), ("l", "l"), ("he", "ll"), ("o", "o"), ("Ġ", "g")]
+    words = [*letters, *(a + b for a, b in merges)]
+    model = models.BPE(vocab={word: index for index, word in enumerate(words)}, merges=merges)
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=eos_token,
+        chat_template=chat_template,
+        clean_up_tokenization_spaces=False,
+    )

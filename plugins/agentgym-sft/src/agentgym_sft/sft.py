@@ -1,0 +1,139 @@
+"""Supervised fine-tuning: imitate demonstrations, turn by turn.
+
+The loss is the mean cross-entropy of the demonstrator's tokens, `-log pi(token | context)`, over
+the minibatch. Only turns marked for loss are learned; what the environment says never is.
+Demonstrations are rendered by the same code as rollouts, so that the policy meets in play the very
+ids that it was taught on.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from agentgym_core.batching import make_batch
+from agentgym_core.demonstrations import demonstration_row, expert_episodes, read_conversations
+from agentgym_core.evaluate import summarize
+from agentgym_core.expert import Demonstrator, ExpertPolicy
+from agentgym_core.files import write_json_lines
+from agentgym_core.protocols import Algorithm, StepReport
+from agentgym_core.rollout import Attempts
+from agentgym_core.seeds import derive_seed
+from agentgym_core.supervised import to_supervised
+from agentgym_core.types import Advantages, Message, Sampling, Scores, TokenSequence, TokenTensors
+
+Dialogue = Sequence[TokenSequence]
+"""A tokenized demonstration: one sequence, or several if the template rewrites history."""
+
+
+@attrs.frozen(kw_only=True)
+class SFT(Algorithm):
+    """Learns from a file of demonstrations, or from the environments' experts."""
+
+    data: str | None = None
+    """A JSONL file of conversations, such as `agentgym demos` writes: rows with `messages`, where
+    assistant messages may carry `"loss": false`."""
+    num_demonstrations: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
+    )
+    """Without `data`: episodes of the experts on training tasks, at the stage's horizon."""
+    demonstrator: Demonstrator = attrs.field(factory=Demonstrator)
+    """Without `data`: how careful the expert is."""
+    batch_size: int = attrs.field(default=16, validator=attrs.validators.ge(1))
+    """Demonstrations in an optimizer step. `training.num_steps` x `batch_size` are seen in all."""
+
+    def __attrs_post_init__(self) -> None:
+        if (self.data is None) == (self.num_demonstrations is None):
+            raise ValueError(
+                "give exactly one of `data` (a JSONL file) and `num_demonstrations` (to be played "
+                "by the environments' experts)"
+            )
+
+    def training_temperature(self, sampling_temperature: float) -> float:
+        """Imitation learns the plain distribution, however it is sampled later."""
+        del sampling_temperature
+        return 1.0
+
+    async def prepare(self, run: Any) -> tuple[Dialogue, ...]:
+        """Read or play the demonstrations, and tokenize them."""
+        if self.data is not None:
+            conversations = read_conversations(Path(self.data))
+        else:
+            conversations = await self._demonstrate(run)
+        return tuple(
+            to_supervised(run.renderer, messages, number)
+            for number, messages in enumerate(conversations)
+        )
+
+    async def train_step(self, run: Any, step: int) -> StepReport:
+        """One optimizer step. The engine gets the weights when something is played with them."""
+        sequences = [s for dialogue in self._pick(run, step) for s in dialogue]
+        batch = make_batch(
+            step,
+            sequences,
+            Advantages(values=tuple(np.zeros(len(s)) for s in sequences)),
+            Scores(),
+            aggregation="token-mean",
+            num_minibatches=1,
+            num_epochs=1,
+            seed=run.seed,
+            old_logprobs="sampled",
+        )
+        return StepReport(step=step, metrics=run.trainer.update(batch, self.loss))
+
+    def loss(self, tokens: TokenTensors) -> tuple[Any, Mapping[str, Any]]:
+        """Cross-entropy; the trainer reports its mean as `loss`."""
+        return -tokens.logprobs_NT.masked_fill(~tokens.mask_NT, 0.0), {}
+
+    def _pick(self, run: Any, step: int) -> list[Dialogue]:
+        """The step's demonstrations: epoch after epoch, each in an order of its own."""
+        size = len(run.prepared)
+        picked: list[Dialogue] = []
+        for draw in range(step * self.batch_size, (step + 1) * self.batch_size):
+            epoch, position = divmod(draw, size)
+            order = np.random.default_rng(derive_seed(run.seed, "sft", epoch)).permutation(size)
+            picked.append(run.prepared[order[position]])
+        return picked
+
+    async def _demonstrate(self, run: Any) -> list[tuple[Message, ...]]:
+        """Play the training tasks with the expert; the episodes are kept in the run directory."""
+        seed = derive_seed(run.seed, "demonstrations")
+        player = run.player
+        chosen = player.tasks.select(
+            player.pools,
+            self.num_demonstrations,
+            step=0,
+            seed=seed,
+            state=player.tasks.initial_state(),
+        )
+        orders = [
+            Attempts(
+                environment=pool.environment,
+                task=task,
+                num=1,
+                max_rounds=player.horizon(0),
+                sampling=Sampling(),
+                seed=derive_seed(seed, index),
+            )
+            for index, (pool, task) in enumerate(chosen)
+        ]
+        episodes = expert_episodes(await player.play(orders, self._expert))
+        rows = [demonstration_row(episode) for episode in episodes]
+        write_json_lines(run.folder / "demonstrations" / f"{run.config.name}.jsonl", rows)
+        await self._evaluate(run)
+        return [episode.messages for episode in episodes]
+
+    @property
+    def _expert(self) -> ExpertPolicy:
+        return ExpertPolicy(demonstrator=self.demonstrator)
+
+    async def _evaluate(self, run: Any) -> None:
+        """The demonstrator's own success on the evaluation's tasks: what imitation can hope for."""
+        if run.config.evaluation is None or run.was_evaluated(0, "demonstrator"):
+            return
+        start = time.perf_counter()
+        groups = await run.player.play(run.evaluation_orders(Sampling()), self._expert)
+        run.write_evaluation(0, summarize(groups, "demonstrator"), time.perf_counter() - start)
