@@ -41,7 +41,7 @@ _SHIPPED_BY: Mapping[tuple[Kind, str], str] = {
     ("advantage", "reinforce-pp"): "agentgym-reinforce-pp",
     ("advantage", "reinforce-pp-baseline"): "agentgym-reinforce-pp",
     ("rounds", "scaling-inter"): "agentgym-scaling-inter",
-    ("engine", "torch"): "agentgym-torch",
+    ("engine", "local"): "agentgym-torch",
     ("engine", "vllm"): "agentgym-vllm",
     ("backend", "deepspeed"): "agentgym-deepspeed",
     ("backend", "torch"): "agentgym-torch",

@@ -3,11 +3,9 @@
 `docs/configuration.md` describes every key, and how includes, stages and overrides combine.
 """
 
-import itertools
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import yaml
@@ -28,11 +26,19 @@ from agentgym_core.protocols import (
     TaskSampler,
 )
 from agentgym_core.settings import EvaluationConfig, Limits, TrainingConfig
-from agentgym_core.stages import COMPONENTS, SETTINGS, StageDocument, split_stages
+from agentgym_core.stages import (
+    COMPONENTS,
+    SETTINGS,
+    StageDocument,
+    distinct,
+    folder_name,
+    required,
+    split_stages,
+    stage_names,
+)
 from agentgym_core.structure import construct, join, structure, unstructure
 from agentgym_core.wording import shown
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SERVING_KEYS = ("env_addr", "python")
 
 
@@ -127,11 +133,11 @@ def load_config(path: Path | str, overrides: Sequence[str], catalog: Catalog) ->
 def compose(document: Document, changes: Document, catalog: Catalog) -> RunConfig:
     """Build a run from a document and the overrides on it; raises as `load_config` does."""
     run, stages = split_stages(document, changes)
-    name = _name(run, "name")
+    name = folder_name(run, "name")
     output = structure(Path, run["output"], "output")
-    model = structure(ModelConfig, _required(run, "model"), "model")
+    model = structure(ModelConfig, required(run, "model"), "model")
     parts = [_build_stage(stage, catalog) for stage in stages]
-    names = _stage_names(stages, [part["uses"]["algorithm"] for part in parts])
+    names = stage_names(stages, [part["uses"]["algorithm"] for part in parts])
     built = [
         StageConfig(name=stage_name, model=model, **part)
         for stage_name, part in zip(names, parts, strict=True)
@@ -163,25 +169,23 @@ def _resolved_stage(stage: StageConfig) -> Document:
         }
         for block in stage.environments
     ]
-    components = {
-        key: {"use": stage.uses[key], **unstructure(getattr(stage, key))}
-        for key in COMPONENTS
-        if getattr(stage, key) is not None
-    }
+    components = {key: getattr(stage, key) for key in COMPONENTS}
     return {
         "name": stage.name,
         "model": "base" if stage.from_base else "previous",
         "seed": stage.seed,
         "environments": environments,
-        "advantage": None,
-        **components,
+        **{
+            key: None if part is None else {"use": stage.uses[key], **unstructure(part)}
+            for key, part in components.items()
+        },
         **{key: unstructure(getattr(stage, key)) for key in SETTINGS},
     }
 
 
 def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
     """The fields of a `StageConfig`, but for its name and the run's model."""
-    blocks = {key: _required(stage.values, key) for key in COMPONENTS if key != "advantage"}
+    blocks = {key: required(stage.values, key) for key in COMPONENTS if key != "advantage"}
     parts = {
         key: catalog.build(COMPONENTS[key], block, stage.path(key)) for key, block in blocks.items()
     }
@@ -191,13 +195,13 @@ def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
         blocks["advantage"] = block
         parts["advantage"] = catalog.build("advantage", block, stage.path("advantage"))
     settings = {
-        key: structure(annotation, _required(stage.values, key), stage.path(key))
+        key: structure(annotation, required(stage.values, key), stage.path(key))
         for key, annotation in SETTINGS.items()
     }
     return {
         **parts,
         **settings,
-        "from_base": _from_base(stage),
+        "from_base": stage.from_base,
         "seed": structure(int, stage.values["seed"], stage.path("seed")),
         "environments": _environments(stage, catalog),
         "uses": {key: _use(block) for key, block in blocks.items()},
@@ -223,9 +227,9 @@ def _environments(stage: StageDocument, catalog: Catalog) -> tuple[EnvironmentBl
             raise ConfigError(f"{path}: expected at least one environment, got none")
         paths = [join(path, index) for index in range(len(blocks))]
     else:
-        blocks, paths = [_required(stage.values, "environment")], [stage.path("environment")]
+        blocks, paths = [required(stage.values, "environment")], [stage.path("environment")]
     built = [_environment(block, path, catalog) for block, path in zip(blocks, paths, strict=True)]
-    names = _distinct([None] * len(built), [part["use"] for part in built])
+    names = distinct([None] * len(built), [part["use"] for part in built])
     return tuple(
         construct(EnvironmentBlock, {"name": name, **part}, path)
         for name, part, path in zip(names, built, paths, strict=True)
@@ -248,57 +252,6 @@ def _environment(block: Any, path: str, catalog: Catalog) -> dict[str, Any]:
                 parts[key] = structure(annotation, fields.pop(key), join(path, key))
     component = catalog.build("environment", fields, path)
     return {"use": _use(block), "component": component, **parts}
-
-
-def _from_base(stage: StageDocument) -> bool:
-    """The first stage has no other choice; later ones go on from the one before by default."""
-    if "model" not in stage.own:
-        return not stage.index
-    path = stage.path("model")
-    start = structure(Literal["previous", "base"], stage.values["model"], path)
-    if start == "previous" and stage.index == 0:
-        raise ConfigError(f"{path}: the first stage has no previous one. Leave the key out")
-    return start == "base"
-
-
-def _stage_names(stages: Sequence[StageDocument], algorithms: Sequence[str]) -> list[str]:
-    """Names that are given must differ; the others are made to."""
-    given = [
-        _name(stage.values, stage.path("name")) if "name" in stage.own else None for stage in stages
-    ]
-    for index, name in enumerate(given):
-        if name is not None and name in given[:index]:
-            raise ConfigError(f"stages.{index}.name: another stage is called {name!r}")
-    return _distinct(given, algorithms)
-
-
-def _distinct(given: Sequence[str | None], fallbacks: Sequence[str]) -> list[str]:
-    """Each given name, or else its fallback, with -2, -3, … where that is taken."""
-    taken = set(given)
-    names: list[str] = []
-    for name, fallback in zip(given, fallbacks, strict=True):
-        if name is None:
-            numbered = (f"{fallback}-{number}" for number in itertools.count(2))
-            name = next(n for n in itertools.chain([fallback], numbered) if n not in taken)
-        taken.add(name)
-        names.append(name)
-    return names
-
-
-def _name(document: Document, path: str) -> str:
-    name = structure(str, _required(document, "name"), path)
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{path}: expected a name for a folder, of letters, digits, '.', '_' and '-', "
-            f"got {name!r}"
-        )
-    return name
-
-
-def _required(document: Document, key: str) -> Any:
-    if key not in document:
-        raise ConfigError(f"{key}: required field missing")
-    return document[key]
 
 
 def _use(block: Any) -> str:

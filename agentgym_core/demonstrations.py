@@ -58,11 +58,9 @@ def read_conversations(path: Path) -> list[tuple[Message, ...]]:
                 f"{path}:{number}: expected a JSON object with `messages`, a list of "
                 f'{{"role": …, "content": …}}; {type(error).__name__}: {error}'
             ) from error
-        if not any(message.role == "assistant" and message.loss for message in messages):
-            raise ValueError(f"{path}:{number}: no assistant message to learn from")
         conversations.append(messages)
-    if not conversations:
-        raise ValueError(f"{path} holds no conversation")
+    if not any(m.role == "assistant" and m.loss for messages in conversations for m in messages):
+        raise ValueError(f"{path} holds no assistant message to learn from")
     return conversations
 
 

@@ -7,18 +7,22 @@ a name that two packages claim stops everything: no order of loading would be th
 `AGENTGYM_LOAD_PLUGINS` and `AGENTGYM_BLOCK_PLUGINS` hold package names, divided by commas. The
 first loads only those (and the core's own components; empty loads nothing else), the second leaves
 them out.
+
+The records are dataclasses, not attrs classes: importing attrs would take a fifth of the time in
+which `agentgym plugins` answers.
 """
 
+import dataclasses
 import importlib.metadata
 import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Literal
 
-import attrs
 import pluggy
 
 from agentgym_core import hookspecs
@@ -65,7 +69,7 @@ _KEBAB_CASE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _IMPORT_STRING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
-@attrs.frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PluginSource:
     """Where a plugin comes from; nothing of it is imported yet."""
 
@@ -85,7 +89,7 @@ class PluginSource:
         )
 
 
-@attrs.frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Registration:
     """A name that a plugin gave to a component.
 
@@ -102,7 +106,7 @@ class Registration:
     hook: str
 
 
-@attrs.frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BrokenPlugin:
     """A plugin that registers nothing, and why."""
 
@@ -112,7 +116,7 @@ class BrokenPlugin:
     error: str
 
 
-@attrs.frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plugins:
     """Everything that is installed."""
 
@@ -143,7 +147,7 @@ def installed_plugins() -> Plugins:
     chosen = _choose({source.package for source in sources}, os.environ)
     plugins = load_plugins(source for source in sources if source.package in chosen)
     left_out = {source.package for source in sources} - chosen
-    return attrs.evolve(plugins, left_out=tuple(sorted(left_out)))
+    return dataclasses.replace(plugins, left_out=tuple(sorted(left_out)))
 
 
 def load_plugins(sources: Iterable[PluginSource]) -> Plugins:

@@ -1,7 +1,9 @@
 """From a run's document and the overrides on it to one whole document for each stage."""
 
+import itertools
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import attrs
 
@@ -9,7 +11,7 @@ from agentgym_core.document import Document, is_block, merge, merge_documents
 from agentgym_core.errors import ConfigError
 from agentgym_core.plugins import Kind
 from agentgym_core.settings import EvaluationConfig, Limits, TrainingConfig
-from agentgym_core.structure import unknown_key
+from agentgym_core.structure import structure, unknown_key
 from agentgym_core.wording import shown
 
 COMPONENTS: Mapping[str, Kind] = {
@@ -31,6 +33,7 @@ SETTINGS: Mapping[str, Any] = {
 SHARED_KEYS = ("seed", "environment", "environments", *COMPONENTS, *SETTINGS)
 """What a run says for all its stages and a stage may say for itself."""
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RUN_KEYS = ("name", "output", "model", *SHARED_KEYS, "stages")
 _STAGE_KEYS = ("name", "model", *SHARED_KEYS)
 _DEFAULTS: Document = {
@@ -55,6 +58,17 @@ class StageDocument:
     def path(self, key: str) -> str:
         """Where the user finds the key's value in the file."""
         return f"stages.{self.index}.{key}" if key in self.own else key
+
+    @property
+    def from_base(self) -> bool:
+        """Whether it starts from the run's `model`: the first does, later ones if they say so."""
+        if "model" not in self.own:
+            return not self.index
+        path = self.path("model")
+        start = structure(Literal["previous", "base"], self.values["model"], path)
+        if start == "previous" and self.index == 0:
+            raise ConfigError(f"{path}: the first stage has no previous one. Leave the key out")
+        return start == "base"
 
 
 def split_stages(document: Document, changes: Document) -> tuple[Document, list[StageDocument]]:
@@ -81,6 +95,49 @@ def split_stages(document: Document, changes: Document) -> tuple[Document, list[
         _stage_document(run, shared_changes, index, stage, changes)
         for index, stage in enumerate(cast("list[Any]", stages))
     ]
+
+
+def stage_names(stages: Sequence[StageDocument], algorithms: Sequence[str]) -> list[str]:
+    """A stage's `name`, or the name of its algorithm, made to differ from the others."""
+    given = [
+        folder_name(stage.values, stage.path("name")) if "name" in stage.own else None
+        for stage in stages
+    ]
+    for index, name in enumerate(given):
+        if name is not None and name in given[:index]:
+            raise ConfigError(f"stages.{index}.name: another stage is called {name!r}")
+    return distinct(given, algorithms)
+
+
+def distinct(given: Sequence[str | None], fallbacks: Sequence[str]) -> list[str]:
+    """Each given name, or else its fallback, with -2, -3, … where that is taken."""
+    taken = set(given)
+    names: list[str] = []
+    for name, fallback in zip(given, fallbacks, strict=True):
+        if name is None:
+            numbered = (f"{fallback}-{number}" for number in itertools.count(2))
+            name = next(n for n in itertools.chain([fallback], numbered) if n not in taken)
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def folder_name(document: Document, path: str) -> str:
+    """The document's `name`, which a folder will have."""
+    name = structure(str, required(document, "name"), path)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{path}: expected a name for a folder, of letters, digits, '.', '_' and '-', "
+            f"got {name!r}"
+        )
+    return name
+
+
+def required(document: Document, key: str) -> Any:
+    """The value of a key that has no default."""
+    if key not in document:
+        raise ConfigError(f"{key}: required field missing")
+    return document[key]
 
 
 def _stage_document(

@@ -306,11 +306,9 @@ class TestMinibatches:
         batch = batch_of(numbered(10), num_minibatches=4, num_epochs=3)
         parts = [episodes_of(minibatch) for minibatch in batch.minibatches]
         assert [len(part) for part in parts] == [3, 3, 2, 2] * 3
-        epochs = [
-            [e for part in parts[4 * epoch : 4 * epoch + 4] for e in part] for epoch in range(3)
-        ]
-        assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
-        assert epochs[0] != epochs[1] != epochs[2]
+        epochs = [sorted(e for part in parts[n : n + 4] for e in part) for n in (0, 4, 8)]
+        assert epochs == [list(range(10))] * 3
+        assert parts[:4] != parts[4:8] != parts[8:]
 
     def test_the_sequences_of_an_episode_stay_together(self):
         batch = batch_of(numbered(6, per_episode=3), num_minibatches=4)

@@ -63,10 +63,11 @@ class SFT(Algorithm):
             conversations = read_conversations(Path(self.data))
         else:
             conversations = await self._demonstrate(run)
-        return tuple(
+        dialogues = (
             to_supervised(run.renderer, messages, number)
             for number, messages in enumerate(conversations)
         )
+        return tuple(d for d in dialogues if any(sequence.mask.any() for sequence in d))
 
     async def train_step(self, run: Any, step: int) -> StepReport:
         """One optimizer step. The engine gets the weights when something is played with them."""

@@ -7,6 +7,7 @@ anything after it do not matter. Digits may stand apart, as word-level tokenizer
 import difflib
 import itertools
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -178,7 +179,7 @@ class CommandReader:
 
 def _words(text: str) -> list[str]:
     """The text in lower case, cut into words, numbers, line ends and marks; from its first word."""
-    plain = text.lower().encode("ascii", "replace").decode()
+    plain = unicodedata.normalize("NFKC", text).lower().encode("ascii", "replace").decode()
     words = _WORD.findall(_JOINT.sub(" ", _PREFIX.sub("", plain)))
     return list(itertools.dropwhile(lambda word: not word.isalnum(), words))
 

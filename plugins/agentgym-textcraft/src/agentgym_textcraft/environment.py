@@ -137,6 +137,7 @@ class TextCraft(Environment):
     def corpus(self) -> Iterable[str]:
         """Everything that the world says and, of the chosen goals, all that it may show."""
         yield self.instructions()
+        yield from (self.action_format.instructions(thought) for thought in (False, True))
         yield from self._phrases.templates()
         yield "0 1 2 3 4 5 6 7 8 9"
         yield "get craft using inventory"

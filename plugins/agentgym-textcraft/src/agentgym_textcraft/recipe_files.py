@@ -8,7 +8,7 @@ the tree depends on the order of the files: ours are sorted by name.
 import functools
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +132,17 @@ def _with_kinds(recipe: Recipe, kinds: Mapping[str, object]) -> Recipe:
     return attrs.evolve(recipe, inputs=tuple(inputs))
 
 
-def _layers(recipes, kinds, choose) -> dict[str, int]:
-    """Layers of crafting below each name, by the recipe (or item of a kind) that is chosen."""
+def _layers(
+    recipes: Mapping[str, tuple[Recipe, ...]],
+    kinds: Mapping[str, tuple[str, ...]],
+    choose: Callable[[Iterable[int]], int],
+) -> dict[str, int]:
+    """Layers of crafting below each name, by the recipe, or item of a kind, that is chosen."""
 
     @functools.cache
     def layers(name: str) -> int:
-        if name in recipes:
-            return choose(1 + max(layers(i.name) for i in r.inputs) for r in recipes[name])
-        return choose((layers(item) for item in kinds.get(name, ())), default=0)
+        below = [1 + max(layers(i.name) for i in recipe.inputs) for recipe in recipes.get(name, ())]
+        below += [layers(item) for item in kinds.get(name, ())]
+        return choose(below) if below else 0
 
     return {name: layers(name) for name in (*recipes, *kinds)}

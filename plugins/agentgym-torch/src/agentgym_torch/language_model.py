@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,34 +18,33 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def logits_at(
-    model: Any, rows_M: Tensor, columns_M: Tensor, *, input_ids: Tensor, **inputs: Any
-) -> Tensor:
+def forward_at(model: Any, rows_M: Tensor, columns_M: Tensor, **inputs: Any) -> tuple[Tensor, Any]:
     """Run the model, and its head at M positions only.
 
-    The head is most of the work of a small model with a large vocabulary. Choosing the positions
-    on its doorstep, rather than calling it ourselves, keeps what a model does to its logits
-    afterwards (soft caps, scales).
+    The head is much of the work where the vocabulary is large. Choosing the positions on its
+    doorstep, rather than calling it ourselves, keeps what a model does to its logits afterwards
+    (soft caps, scales).
 
     Args:
         model: a causal language model.
         rows_M: batch index of each position.
         columns_M: time index of each position.
-        input_ids: of shape [N, T].
-        inputs: further arguments of the model.
+        inputs: the model's arguments, `input_ids` [N, T] among them.
 
     Returns:
-        logits_MV
+        logits_MV, and everything that the model returned.
     """
     head = model.get_output_embeddings()
     if head is None:
-        return model(input_ids=input_ids, **inputs).logits[rows_M, columns_M]
-    with _inputs_replaced(head, lambda hidden_NTH: hidden_NTH[rows_M, columns_M][None]):
-        return model(input_ids=input_ids, **inputs).logits[0]
+        outputs = model(**inputs)
+        return outputs.logits[rows_M, columns_M], outputs
+    with _input_replaced(head, lambda hidden_NTH: hidden_NTH[rows_M, columns_M][None]):
+        outputs = model(**inputs)
+    return outputs.logits[0], outputs
 
 
 @contextlib.contextmanager
-def _inputs_replaced(module: torch.nn.Module, replace: Any) -> Iterator[None]:
+def _input_replaced(module: torch.nn.Module, replace: Callable[[Tensor], Tensor]) -> Iterator[None]:
     def replaced(_module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return (replace(args[0]), *args[1:])
 
@@ -61,3 +60,24 @@ def cache_argument(model: Any) -> str | None:
     accepted = inspect.signature(model.forward).parameters
     names = ("cache", "past_key_values", "cache_params")
     return next((name for name in names if name in accepted), None)
+
+
+@torch.no_grad()
+def copy_weights(model: torch.nn.Module, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Copy parameters by name into the model. Tied ones may come under any of their names.
+
+    Raises:
+        ValueError: a name is unknown, or a parameter did not come.
+    """
+    own = model.state_dict(keep_vars=True)
+    came: set[int] = set()
+    for name, tensor in weights:
+        if name not in own:
+            raise ValueError(f"the weights hold '{name}', which the engine's model does not have")
+        own[name].copy_(tensor)
+        came.add(id(own[name]))
+    missing = [name for name, tensor in model.named_parameters() if id(tensor) not in came]
+    if missing:
+        raise ValueError(
+            f"the weights lack {len(missing)} parameters of the engine's model, '{missing[0]}' first"
+        )

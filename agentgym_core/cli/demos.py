@@ -1,0 +1,80 @@
+"""`agentgym demos`."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from agentgym_core.catalog import Catalog
+from agentgym_core.demonstrations import demonstration_row, expert_episodes
+from agentgym_core.document import parse_overrides
+from agentgym_core.expert import Demonstrator, ExpertPolicy
+from agentgym_core.files import write_json_lines
+from agentgym_core.protocols import TaskPool
+from agentgym_core.rollout import Attempts, Table, play_groups
+from agentgym_core.samplers import UniformTaskSampler
+from agentgym_core.seeds import derive_seed
+from agentgym_core.types import Sampling
+
+
+@click.command()
+@click.argument("name")
+@click.argument("options", nargs=-1)
+@click.option("--split", default="train", show_default=True)
+@click.option("--num", type=click.IntRange(1), default=100, show_default=True, help="Episodes.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("demonstrations.jsonl"),
+    show_default=True,
+    help="JSONL file to write.",
+)
+@click.option("--agent", default="react", show_default=True, help="Whose prompts are used.")
+@click.option("--max-rounds", type=click.IntRange(1), default=100, show_default=True)
+@click.option(
+    "--mistakes",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Probability of a random action, marked as not to be learned.",
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+def demos(
+    name: str,
+    options: tuple[str, ...],
+    split: str,
+    num: int,
+    out: Path,
+    agent: str,
+    max_rounds: int,
+    mistakes: float,
+    seed: int,
+) -> None:
+    """Write episodes of an environment's expert, to imitate.
+
+    OPTIONS are fields of the environment: num_distractors=3.
+    """
+    catalog = Catalog.installed()
+    environment = catalog.build("environment", {"use": name, **parse_overrides(options)}, name)
+    pool = TaskPool(environment=name, weight=1.0, tasks=tuple(environment.tasks(split)))
+    chosen = UniformTaskSampler().select([pool], num, step=0, seed=seed, state=None)
+    table = Table(
+        environments={name: environment},
+        agent=catalog.build("agent", agent, "agent"),
+        policy=ExpertPolicy(demonstrator=Demonstrator(mistakes=mistakes)),
+    )
+    orders = [
+        Attempts(
+            environment=name,
+            task=task,
+            num=1,
+            max_rounds=max_rounds,
+            sampling=Sampling(),
+            seed=derive_seed(seed, "demonstrations", index),
+        )
+        for index, (_, task) in enumerate(chosen)
+    ]
+    episodes = expert_episodes(asyncio.run(play_groups(table, orders, max_concurrent=32)))
+    write_json_lines(out, [demonstration_row(episode) for episode in episodes])
+    successful = sum(episode.success for episode in episodes)
+    click.echo(f"{out}: {len(episodes)} episodes, {successful} judged successful by {name}")

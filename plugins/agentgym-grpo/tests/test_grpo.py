@@ -1,0 +1,198 @@
+import asyncio
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from agentgym_grpo.group_relative import GroupRelative
+from agentgym_grpo.grpo import GRPO
+
+from agentgym_core.types import (
+    Ending,
+    Episode,
+    Group,
+    Scores,
+    Task,
+    TokenTensors,
+    Turn,
+)
+
+
+def tensors(**fields):
+    """One row of three tokens of which the middle one is masked; ratio 1.5 and 0.5."""
+    old = torch.tensor([[0.2, 0.5, 0.4]], dtype=torch.float64).log()
+    values = {
+        "logprobs_NT": torch.tensor([[0.3, 0.9, 0.2]], dtype=torch.float64).log(),
+        "mask_NT": torch.tensor([[True, False, True]]),
+        "advantages_NT": torch.tensor([[1.0, 0.0, -1.0]], dtype=torch.float64),
+        "old_logprobs_NT": old,
+        "sampled_logprobs_NT": old,
+        "reference_logprobs_NT": torch.tensor([[0.6, 0.1, 0.2]], dtype=torch.float64).log(),
+    }
+    return TokenTensors(**(values | fields))
+
+
+def test_loss_by_hand():
+    # r = 1.5, A = 1: min(1.5, 1.28) = 1.28.  r = 0.5, A = -1: min(-0.5, -0.8) = -0.8.
+    loss, metrics = GRPO(clip_high=0.28).loss(tensors(reference_logprobs_NT=None))
+    assert loss[0].tolist() == pytest.approx([-1.28, 0, 0.8], abs=1e-12)
+    assert metrics["clip_fraction"][0].tolist() == [1, 0, 1]
+    assert "kl" not in metrics
+
+
+def test_kl_term_by_hand():
+    # First token: pi 0.3, reference 0.6, so d = log 2 and k3 = r (2 - 1 - log 2) with r = 1.5.
+    # Last token: pi = reference, so no KL.
+    kl = 1.5 * (1 - np.log(2))
+    loss, metrics = GRPO(kl_coef=0.1).loss(tensors())
+    assert loss[0].tolist() == pytest.approx([-1.2 + 0.1 * kl, 0, 0.8], abs=1e-12)
+    assert metrics["kl"][0].tolist() == pytest.approx([kl, 0, 0], abs=1e-12)
+    assert not metrics["kl"].requires_grad
+
+
+def test_the_estimator_is_a_choice():
+    losses = [
+        GRPO(kl_coef=1.0, kl_estimator=estimator).loss(tensors())[1]["kl"][0, 0].item()
+        for estimator in ("k2", "k3-plain")
+    ]
+    assert losses == pytest.approx([np.log(2) ** 2 / 2, 1 - np.log(2)], abs=1e-12)
+
+
+def test_needs_follow_the_fields():
+    assert GRPO().needs == {"logprobs"}
+    assert GRPO(kl_coef=0.001).needs == {"logprobs", "reference_logprobs"}
+    assert GRPO(old_logprobs="sampled").needs == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"clip_low": 0.0}, "'clip_low' must be > 0"),
+        ({"clip_low": 1.5}, "'clip_low' must be <= 1"),
+        ({"clip_high": -0.2}, "'clip_high' must be > 0"),
+        ({"kl_coef": -1.0}, "'kl_coef' must be >= 0"),
+        ({"kl_coef": float("nan")}, "'kl_coef' must be >= 0"),
+        ({"kl_estimator": "k1"}, "expected gradient in a loss is 0"),
+        ({"aggregation": "constant"}, "needs aggregation_constant"),
+    ],
+)
+def test_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        GRPO(**fields)
+
+
+def test_plain_data():
+    for component in (GRPO(kl_coef=0.1), GroupRelative(scale="none")):
+        assert pickle.loads(pickle.dumps(component)) == component
+
+
+class Bandit:
+    """A run in miniature: episodes of one token out of four, of which token 2 is worth 1.
+
+    The policy is a table of four logits; it is scored, updated and sampled right here.
+    """
+
+    seed = 0
+
+    def __init__(self, learning_rate=2.0):
+        self.logits = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+        self.learning_rate = learning_rate
+        self.advantage = GroupRelative()
+        self.player = self.trainer = self
+        self.version = 0
+
+    @property
+    def logprobs(self):
+        return self.logits.log_softmax(-1)
+
+    async def groups(self, step):
+        probabilities = self.logprobs.exp().detach().numpy()
+        generator = np.random.default_rng(step)
+        return tuple(
+            self.group(generator.choice(4, size=8, p=probabilities / probabilities.sum()))
+            for _ in range(4)
+        )
+
+    def group(self, tokens):
+        task = Task(id="bandit_0")
+        episodes = tuple(
+            Episode(
+                task=task,
+                environment="bandit",
+                sample=sample,
+                seed=0,
+                max_rounds=1,
+                turns=(
+                    Turn(
+                        sequence=0,
+                        prompt_ids=(0,),
+                        token_ids=(int(token),),
+                        logprobs=(self.logprobs[int(token)].item(),),
+                        finish_reason="stop",
+                        policy_version=self.version,
+                        text="",
+                        reward=float(token == 2),
+                        rounds=1,
+                    ),
+                ),
+                messages=(),
+                ending=Ending.DONE,
+                success=bool(token == 2),
+            )
+            for sample, token in enumerate(tokens)
+        )
+        return Group(task=task, environment="bandit", episodes=episodes)
+
+    def score(self, sequences, needs):
+        logprobs = self.logprobs.detach().numpy()
+        uniform = np.full(4, np.log(0.25))
+        return Scores(
+            logprobs=tuple(logprobs[s.token_ids] * s.mask for s in sequences),
+            reference_logprobs=tuple(uniform[s.token_ids] * s.mask for s in sequences),
+        )
+
+    def update(self, batch, loss):
+        for minibatch in batch.minibatches:
+
+            def stacked(name, rows=minibatch.rows):
+                return torch.from_numpy(np.stack([getattr(row, name) for row in rows]))
+
+            tokens = TokenTensors(
+                logprobs_NT=self.logprobs[stacked("token_ids")],
+                mask_NT=stacked("mask"),
+                advantages_NT=stacked("advantages"),
+                old_logprobs_NT=stacked("old_logprobs"),
+                sampled_logprobs_NT=stacked("sampled_logprobs"),
+                reference_logprobs_NT=stacked("reference_logprobs"),
+            )
+            loss_NT, _ = loss(tokens)
+            (gradient,) = torch.autograd.grad((stacked("weights") * loss_NT).sum(), self.logits)
+            with torch.no_grad():
+                self.logits -= self.learning_rate * gradient
+        return {}
+
+    async def publish(self, version):
+        self.version = version
+
+    def train(self, algorithm, num_steps):
+        for step in range(num_steps):
+            asyncio.run(algorithm.train_step(self, step))
+        return self.logprobs.exp().detach().numpy()
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "episode-mean"])
+def test_it_learns_what_is_rewarded(aggregation):
+    bandit = Bandit()
+    chance = bandit.train(GRPO(aggregation=aggregation, num_minibatches=2, num_epochs=2), 25)
+    assert chance[2] > 0.95
+    assert bandit.version == 25
+
+
+def test_the_kl_term_holds_it_near_the_reference():
+    # With a constant reward nothing but the KL moves the policy, back to the uniform reference.
+    bandit = Bandit(learning_rate=1.0)
+    with torch.no_grad():
+        bandit.logits += torch.tensor([2.0, 0.0, 0.0, -1.0])
+    bandit.advantage = GroupRelative(eps=1e9)  # no credit to speak of
+    chance = bandit.train(GRPO(kl_coef=1.0), 40)
+    assert np.abs(chance - 0.25).max() < 0.02

@@ -1,0 +1,74 @@
+"""Labels and mask are shifted together, and only turns that are marked for loss are learned."""
+
+import pytest
+
+from agentgym_core.renderer import Renderer
+from agentgym_core.supervised import to_supervised
+from agentgym_core.testing.tokenizers import CHATML, DROPS_THINKING, byte_tokenizer
+from agentgym_core.types import Message
+
+DIALOGUE = (
+    Message("user", "go"),
+    Message("assistant", "no", loss=False),
+    Message("user", "b"),
+    Message("assistant", "ok"),
+    Message("user", "nobody answers this"),
+)
+
+
+def learned(renderer, sequence):
+    """The text of the trained tokens, and of the others."""
+    decode = renderer.tokenizer.decode
+    return (
+        decode(sequence.token_ids[sequence.mask].tolist(), skip_special_tokens=False),
+        decode(sequence.token_ids[~sequence.mask].tolist(), skip_special_tokens=False),
+    )
+
+
+def test_only_marked_turns_are_trained_with_their_end():
+    renderer = Renderer(byte_tokenizer(CHATML))
+    (sequence,) = to_supervised(renderer, DIALOGUE, 3)
+    trained, read = learned(renderer, sequence)
+    assert trained == "ok<|im_end|>"
+    assert read == (
+        "<|im_start|>user\ngo<|im_end|>\n<|im_start|>assistant\n"
+        "no<|im_end|>\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n"
+    )
+    ids = sequence.token_ids.tolist()
+    assert tuple(ids) == renderer.encode(renderer.render(DIALOGUE[:4], False))[: len(ids)]
+    assert sequence.mask[-3:].tolist() == [True, True, True]
+    assert sequence.mask.sum() == 3
+    assert [t for t in sequence.turns.tolist() if t >= 0] == [0, 0, 0, 1, 1, 1]
+    assert (sequence.episode, sequence.group) == (3, 3)
+
+
+def test_imitation_reads_the_ids_that_play_will_read():
+    renderer = Renderer(byte_tokenizer(CHATML))
+    (sequence,) = to_supervised(renderer, DIALOGUE, 0)
+    prompt, ids = renderer.open(DIALOGUE[:1])
+    reply = renderer.reply_ids(DIALOGUE[1])
+    _, more, extends = renderer.extend(prompt, reply, DIALOGUE[2:3])
+    assert extends
+    played = ids + reply + more + renderer.reply_ids(DIALOGUE[3])
+    assert tuple(sequence.token_ids.tolist()) == played
+
+
+def test_a_template_that_rewrites_history_gives_a_context_for_each_turn():
+    renderer = Renderer(byte_tokenizer(DROPS_THINKING))
+    messages = [
+        Message("user", "go"),
+        Message("assistant", "<think>a</think>x"),
+        Message("user", "on"),
+        Message("assistant", "<think>b</think>y"),
+    ]
+    first, second = to_supervised(renderer, messages, 0)
+    assert learned(renderer, first)[0] == "<think>a</think>x<|im_end|>"
+    trained, read = learned(renderer, second)
+    assert trained == "<think>b</think>y<|im_end|>"
+    assert "<think>a" not in read
+    assert "assistant\nx<|im_end|>" in read
+
+
+@pytest.mark.parametrize("messages", [[], [Message("user", "hello")]])
+def test_without_a_reply_there_is_nothing_to_learn(messages):
+    assert to_supervised(Renderer(byte_tokenizer(CHATML)), messages, 0) == []

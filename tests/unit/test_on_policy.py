@@ -1,0 +1,220 @@
+import asyncio
+import pickle
+
+import attrs
+import numpy as np
+import pytest
+
+from agentgym_core.on_policy import OnPolicy
+from agentgym_core.types import Advantages, Ending, Episode, Group, Scores, Task, Turn
+
+
+@attrs.frozen(kw_only=True)
+class Plain(OnPolicy):
+    """The smallest algorithm."""
+
+    def loss(self, tokens):
+        return -tokens.logprobs_NT * tokens.advantages_NT, {}
+
+
+@attrs.frozen(kw_only=True)
+class NearReference(Plain):
+    @property
+    def needs(self):
+        return super().needs | {"reference_logprobs"}
+
+
+@attrs.frozen(kw_only=True)
+class Credit:
+    """Every trained token gets the same."""
+
+    value: float = 1.0
+    returns: bool = False
+    needs: frozenset = frozenset()
+
+    def __call__(self, sequences, scores):
+        return Advantages(
+            values=tuple(s.mask * self.value for s in sequences),
+            returns=tuple(s.mask * 0.0 for s in sequences) if self.returns else None,
+            metrics={"credit": self.value},
+        )
+
+
+class Run:
+    """Records what a training step asks of a run, in order."""
+
+    seed = 5
+
+    def __init__(self, groups, advantage):
+        self._groups = groups
+        self.advantage = advantage
+        self.player = self.trainer = self
+        self.calls = []
+        self.batch = None
+
+    async def groups(self, step):
+        self.calls.append(("groups", step))
+        return self._groups
+
+    def score(self, sequences, needs):
+        self.calls.append(("score", needs))
+        ones = tuple(np.where(s.mask, -1.5, 0.0) for s in sequences)
+        return Scores(
+            logprobs=ones if "logprobs" in needs else None,
+            reference_logprobs=ones if "reference_logprobs" in needs else None,
+        )
+
+    def update(self, batch, loss):
+        self.calls.append(("update", loss))
+        self.batch = batch
+        return {"loss": 0.25}
+
+    async def publish(self, version):
+        self.calls.append(("publish", version))
+
+    def step(self, algorithm, step=7):
+        return asyncio.run(algorithm.train_step(self, step))
+
+    @property
+    def names(self):
+        return [name for name, _ in self.calls]
+
+
+def group(*rewards, trained=True):
+    task = Task(id="room_1")
+    episodes = tuple(
+        Episode(
+            task=task,
+            environment="room",
+            sample=sample,
+            seed=0,
+            max_rounds=3,
+            turns=(
+                Turn(
+                    sequence=0,
+                    prompt_ids=(1, 2),
+                    token_ids=(3, 4),
+                    logprobs=(-1.0, -1.25),
+                    finish_reason="stop",
+                    policy_version=7,
+                    text="",
+                    reward=reward,
+                    trained=trained,
+                    rounds=1,
+                ),
+            ),
+            messages=(),
+            ending=Ending.DONE,
+            success=reward > 0,
+        )
+        for sample, reward in enumerate(rewards)
+    )
+    return Group(task=task, environment="room", episodes=episodes)
+
+
+def test_a_step_plays_gives_credit_learns_and_publishes():
+    run = Run((group(1.0, 0.0), group(0.0)), Credit(needs=frozenset({"values"})))
+    algorithm = Plain()
+    report = run.step(algorithm)
+    assert run.calls == [
+        ("groups", 7),
+        ("score", {"logprobs", "values"}),
+        ("update", algorithm.loss),
+        ("publish", 8),
+    ]
+    assert report.step == 7
+    assert report.groups is run._groups
+    assert [s.episode for s in report.sequences] == [0, 1, 2]
+    assert [v.tolist() for v in report.advantages.values] == [[0, 0, 1, 1]] * 3
+    metrics = {"episodes": 3, "reward": 1 / 3, "success": 1 / 3, "rounds": 1, "tokens": 2}
+    # The trainer says -1.5 where the engine said -1 and -1.25.
+    metrics |= {"credit": 1, "loss": 0.25, "update_skipped": 0}
+    metrics |= {"sampling_gap": 0.375, "sampling_gap_max": 0.5}
+    assert report.metrics == pytest.approx(report.metrics | metrics, abs=1e-12)
+
+
+def test_the_batch_follows_the_fields():
+    run = Run((group(1.0, 0.0), group(0.0, 1.0)), Credit())
+    fields = {"aggregation": "constant", "aggregation_constant": 10.0}
+    run.step(Plain(num_minibatches=2, num_epochs=3, **fields))
+    assert run.batch.step == 7
+    assert [len(minibatch.rows) for minibatch in run.batch.minibatches] == [2] * 6
+    row = run.batch.minibatches[0].rows[0]
+    assert row.weights.tolist() == [0, 0, 1 / 20, 1 / 20]
+    assert row.old_logprobs.tolist() == [0, 0, -1.5, -1.5]
+    run.step(Plain(old_logprobs="sampled"))
+    assert run.batch.minibatches[0].rows[0].old_logprobs.tolist() == [0, 0, -1, -1.25]
+
+
+def test_sampled_old_logprobs_spare_the_scoring():
+    assert Plain().needs == {"logprobs"}
+    assert Plain(old_logprobs="sampled").needs == frozenset()
+
+
+@pytest.mark.parametrize("groups", [(), (group(), group()), (group(1.0, 0.0, trained=False),)])
+def test_with_nothing_to_train_nothing_is_scored_or_updated(groups):
+    run = Run(groups, Credit())
+    report = run.step(Plain())
+    assert run.names == ["groups", "publish"]
+    assert report.metrics["update_skipped"] == 1
+    assert report.metrics["episodes"] == sum(len(g.episodes) for g in groups)
+    assert report.advantages is None
+
+
+def test_without_any_signal_the_weights_are_left_alone():
+    run = Run((group(1.0, 1.0),), Credit(value=0.0))
+    report = run.step(Plain())
+    assert run.names == ["groups", "score", "publish"]
+    assert report.metrics["update_skipped"] == 1
+    assert report.metrics["credit"] == 0
+    assert len(report.advantages.values) == 2
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "advantage"),
+    [(NearReference(), Credit(value=0.0)), (Plain(), Credit(value=0.0, returns=True))],
+)
+def test_a_reference_or_value_targets_are_a_signal(algorithm, advantage):
+    run = Run((group(1.0, 1.0),), advantage)
+    assert run.step(algorithm).metrics["update_skipped"] == 0
+    assert "update" in run.names
+
+
+def test_a_training_fault_is_not_hidden():
+    run = Run((group(1.0, 0.0),), Credit())
+
+    def explode(batch, loss):
+        raise FloatingPointError("loss is nan")
+
+    run.update = explode
+    with pytest.raises(FloatingPointError):
+        run.step(Plain())
+    assert "publish" not in run.names
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"aggregation": "sum"}, "aggregation is 'sum'"),
+        ({"aggregation": "constant"}, "needs aggregation_constant"),
+        ({"aggregation_constant": 5.0}, "has no effect"),
+        ({"num_minibatches": 0}, "'num_minibatches' must be >= 1"),
+        ({"num_epochs": 0}, "'num_epochs' must be >= 1"),
+        ({"old_logprobs": "engine"}, "'old_logprobs' must be in"),
+    ],
+)
+def test_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Plain(**fields)
+
+
+def test_the_loss_is_for_the_algorithm_to_write():
+    with pytest.raises(TypeError, match="loss"):
+        OnPolicy()
+
+
+def test_an_algorithm_is_plain_data():
+    algorithm = Plain(num_epochs=2)
+    assert pickle.loads(pickle.dumps(algorithm)) == algorithm
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        algorithm.num_epochs = 3
