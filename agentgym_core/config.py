@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import yaml
@@ -110,7 +110,9 @@ class RunConfig:
         document = resolved(self)
         if not file.exists():
             write_text(file, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
-        difference = _difference(read_document(file), document, "")
+        # The folder may have been moved: where it lies is no part of what it holds.
+        written = {**read_document(file), "output": document["output"]}
+        difference = _difference(written, document, "")
         if difference:
             raise ConfigError(
                 f"{self.folder} holds a run with another configuration: {difference}. Give this "
@@ -260,10 +262,13 @@ def _use(block: Any) -> str:
 
 def _difference(old: Any, new: Any, path: str) -> str:
     """The first place where two documents differ, in words; empty if there is none."""
-    if is_block(old) and is_block(new):
-        for key in [*new, *old]:
-            found = _difference(old.get(key), new.get(key), join(path, key))
-            if found:
-                return found
-        return ""
-    return "" if old == new else f"{path} is {shown(old)} there and {shown(new)} here"
+    old, new = _numbered(old), _numbered(new)
+    if not is_block(old) or not is_block(new):
+        return "" if old == new else f"{path} is {shown(old)} there and {shown(new)} here"
+    differences = (_difference(old.get(k), new.get(k), join(path, k)) for k in [*new, *old])
+    return next(filter(None, differences), "")
+
+
+def _numbered(value: Any) -> Any:
+    """A list as a block whose keys are its indices."""
+    return dict(enumerate(cast("list[Any]", value))) if isinstance(value, list) else value

@@ -14,7 +14,10 @@ Document = dict[str, Any]
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping, of which PyYAML would take the last."""
+    """Refuses a key that stands twice in one block, of which PyYAML would take the last.
+
+    A date stays the text that it is.
+    """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -30,6 +33,12 @@ class _StrictLoader(yaml.SafeLoader):
                 )
             lines[key.tag, key.value] = key.start_mark.line + 1
         return node
+
+
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":timestamp")]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def is_block(value: Any) -> TypeGuard[Document]:
@@ -92,7 +101,7 @@ def merge(base: Any, overlay: Any, path: str) -> Any:
         return _merge_entries(cast("list[Any]", base), overlay, path)
     if isinstance(base, str) and is_block(overlay):
         base = {"use": base}
-    if is_block(base) and isinstance(overlay, str):
+    if is_block(base) and "use" in base and isinstance(overlay, str):
         overlay = {"use": overlay}
     if not is_block(base) or not is_block(overlay):
         return overlay

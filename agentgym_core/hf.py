@@ -3,11 +3,11 @@
 transformers, tokenizers and torch are imported when a function is called, never before.
 """
 
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from agentgym_core.files import new_folder
 from agentgym_core.model import ModelConfig, ScratchModel
 from agentgym_core.protocols import Tokenizer
 
@@ -77,19 +77,15 @@ def load_causal_lm(model: ModelConfig, dtype: str = "float32") -> Any:
 
 
 def export(policy: Any, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a folder that `ModelConfig(path=folder)` and transformers load; whole or not at all.
+    """Write a folder that `ModelConfig(path=folder)` and transformers load.
 
     A model that came out of a GGUF file is dequantised but still says that it is quantised, and
     transformers would refuse to save it: it is told otherwise.
     """
     if getattr(policy, "quantization_method", None) == "gguf":
         _forget_quantization(policy)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
-        written = Path(aside) / "model"
-        policy.save_pretrained(written)
-        tokenizer.save_pretrained(written)  # pyright: ignore[reportAttributeAccessIssue]
-        written.rename(folder)
+    policy.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _forget_quantization(policy: Any) -> None:
@@ -132,10 +128,11 @@ def build_scratch(scratch: ScratchModel, texts: Iterable[str], folder: Path, see
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         policy = transformers.Qwen2ForCausalLM(config)
-    export(policy, tokenizer, folder)
-    reloaded = load_tokenizer(ModelConfig(path=str(folder)))
-    probe = " ".join(sorted(tokenizer.get_vocab()))
-    assert _ids(reloaded, probe) == _ids(tokenizer, probe), "the saved tokenizer gives other ids"
+    with new_folder(folder) as aside:
+        export(policy, tokenizer, aside)
+        reloaded = load_tokenizer(ModelConfig(path=str(aside)))
+        probe = " ".join(sorted(tokenizer.get_vocab()))
+        assert _ids(reloaded, probe) == _ids(tokenizer, probe), "saving changed the tokenizer"
 
 
 def _ids(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -47,8 +47,10 @@ class TrainingConfig:
     """Attempts at each task of a step; they form one group."""
     save_every: int = attrs.field(default=25, validator=at_least(0))
     """Steps between checkpoints; 0 saves only after the last step."""
-    keep_checkpoints: int = attrs.field(default=2, validator=at_least(1))
-    """How many of the newest checkpoints of the stage stay on disk."""
+    keep_checkpoints: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(at_least(1))
+    )
+    """How many of the newest checkpoints of the stage stay on disk; null keeps all."""
     max_concurrent_episodes: int = attrs.field(default=128, validator=at_least(1))
     """Most episodes in play at once, in training and in evaluation."""
     max_retries: int = attrs.field(default=2, validator=at_least(0))
@@ -73,8 +75,11 @@ class EvaluationConfig:
     max_rounds: int = attrs.field(validator=at_least(1))
     """Rounds an evaluation episode may take, whatever the training horizon."""
     every: int = attrs.field(default=0, validator=at_least(0))
-    """Steps between evaluations. The start and the end of a stage are always evaluated; with 0
-    nothing else is."""
+    """Steps between evaluations; 0 evaluates only as `at_start` and `at_end` say."""
+    at_start: bool = True
+    """Whether to evaluate before the first step."""
+    at_end: bool = True
+    """Whether to evaluate after the last step, whatever `every` says."""
     split: str = "test"
     """The split whose tasks are played."""
     num_tasks: int | None = attrs.field(
@@ -95,3 +100,5 @@ class EvaluationConfig:
             raise ValueError(f"temperatures must not be negative, got {min(self.temperatures)}")
         if len(set(self.temperatures)) < len(self.temperatures):
             raise ValueError("temperatures must differ from each other")
+        if not (self.every or self.at_start or self.at_end):
+            raise ValueError("nothing would be evaluated: set every, at_start or at_end")

@@ -5,6 +5,7 @@ that names the value's path in the YAML file. The one leniency is a float writte
 YAML reads as text.
 """
 
+import math
 import re
 import types
 import typing
@@ -37,7 +38,7 @@ def _is_whole_number(value: Any) -> bool:
 def _is_number(value: Any) -> bool:
     if isinstance(value, str):
         return _NUMBER.fullmatch(value) is not None
-    return isinstance(value, float) or _is_whole_number(value)
+    return _is_whole_number(value) or (isinstance(value, float) and not math.isnan(value))
 
 
 def _is_text(value: Any) -> bool:
@@ -80,7 +81,7 @@ def structure(annotation: Any, value: Any, path: str) -> Any:
     annotation = _unwrap(annotation)
     if annotation in (Any, object):
         return value
-    if not _fits(annotation, value):
+    if not _fits(annotation, value, path):
         raise ConfigError(_mismatch(annotation, value, path))
     if annotation in _SCALARS:
         return _SCALARS[annotation].convert(value)
@@ -143,7 +144,7 @@ def join(path: str, key: Any) -> str:
 
 
 def _structure_class(cls: type[T], block: Mapping[str, Any], path: str) -> T:
-    fields = {field.alias: field for field in attrs.fields(cls) if field.init}  # type: ignore[arg-type]
+    fields = {field.alias: field for field in attrs.fields(cast("Any", cls)) if field.init}
     for key in block:
         if key not in fields:
             raise unknown_key(key, fields, path)
@@ -161,7 +162,7 @@ def _structure_union(members: Sequence[Any], value: Any, path: str) -> Any:
     """The first member that fits; if none does in depth, the first one's complaint."""
     errors: list[ConfigError] = []
     for member in members:
-        if _fits(member, value):
+        if _fits(member, value, path):
             try:
                 return structure(member, value, path)
             except ConfigError as error:
@@ -171,17 +172,17 @@ def _structure_union(members: Sequence[Any], value: Any, path: str) -> Any:
 
 def _structure_collection(annotation: Any, items: Sequence[Any], path: str) -> Any:
     origin, arguments = _origin(annotation)
-    if origin is not tuple or arguments[-1:] == (...,):
-        item_types = [arguments[0] if arguments else Any] * len(items)
-    else:
+    if _is_fixed_tuple(origin, arguments):
         item_types = list(arguments)
+    else:
+        item_types = [arguments[0] if arguments else Any] * len(items)
     return _COLLECTIONS[origin](
         structure(item_type, item, join(path, index))
         for index, (item_type, item) in enumerate(zip(item_types, items, strict=True))
     )
 
 
-def _fits(annotation: Any, value: Any) -> bool:
+def _fits(annotation: Any, value: Any, path: str) -> bool:
     """Whether the value has the annotation's shape, whatever lies inside it."""
     annotation = _unwrap(annotation)
     if annotation in (Any, object):
@@ -194,14 +195,14 @@ def _fits(annotation: Any, value: Any) -> bool:
     if origin is Literal:
         return any(type(value) is type(choice) and value == choice for choice in arguments)
     if origin is Union:
-        return any(_fits(member, value) for member in arguments)
+        return any(_fits(member, value, path) for member in arguments)
     if origin in _MAPPINGS:
         return isinstance(value, Mapping)
-    if origin is tuple and arguments and arguments[-1] is not ...:
+    if _is_fixed_tuple(origin, arguments):
         return isinstance(value, list) and len(cast("list[Any]", value)) == len(arguments)
     if origin in _COLLECTIONS:
         return isinstance(value, list)
-    raise PluginError(f"a field annotated with {annotation} cannot be read from YAML")
+    raise PluginError(f"{path}: a field annotated with {annotation} cannot be read from YAML")
 
 
 def _mismatch(annotation: Any, value: Any, path: str) -> str:
@@ -223,7 +224,7 @@ def _expected(annotation: Any) -> str:
         return " or ".join(map(repr, arguments))
     if origin is Union:
         return " or ".join(_expected(member) for member in arguments)
-    if origin is tuple and arguments and arguments[-1] is not ...:
+    if _is_fixed_tuple(origin, arguments):
         return f"a list of {len(arguments)} values"
     return "a list" if origin in _COLLECTIONS else "a block of keys"
 
@@ -245,6 +246,10 @@ def _origin(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     """`tuple[int, ...]` -> (tuple, (int, ...)); both spellings of a union are one."""
     origin = typing.get_origin(annotation) or annotation
     return Union if origin is types.UnionType else origin, typing.get_args(annotation)
+
+
+def _is_fixed_tuple(origin: Any, arguments: tuple[Any, ...]) -> bool:
+    return origin is tuple and bool(arguments) and arguments[-1] is not ...
 
 
 def _is_attrs_class(annotation: Any) -> bool:

@@ -39,7 +39,9 @@ def environments(*names, import_string="world.environment:World"):
 
 
 def error_of(*hooks, load=None):
-    found = load_plugins([source("broken", *hooks, load=load), source("good", environments("fine"))])
+    found = load_plugins(
+        [source("broken", *hooks, load=load), source("good", environments("fine"))]
+    )
     assert [known.package for known in found.registrations] == ["good"]
     (record,) = found.broken
     assert (record.package, record.version, record.entry_point) == ("broken", "1.2.0", "broken")

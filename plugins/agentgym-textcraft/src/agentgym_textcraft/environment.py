@@ -68,7 +68,8 @@ class TextCraft(Environment):
         _check_choice("prompt", self.prompt, get_args(Prompt))
         _check_choice("held_out", self.held_out, get_args(HeldOut))
         for key in ("tags", "alternatives"):
-            _check_choice(key, getattr(self, key), (True, False))
+            if not isinstance(getattr(self, key), bool):
+                raise ValueError(f"`{key}` is {getattr(self, key)!r}: give true or false")
         for key, least in (("train_instances", 1), ("test_instances", 1), ("num_distractors", 0)):
             _check_count(key, getattr(self, key), least)
         _check_count("goal_seed", self.goal_seed, 0)
@@ -190,7 +191,6 @@ def _check_count(key: str, value: Any, least: int) -> None:
         raise ValueError(f"`{key}` is {value!r}: give a whole number of at least {least}")
 
 
-def _check_choice(key: str, value: Any, choices: Sequence[Any]) -> None:
+def _check_choice(key: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
-        names = " or ".join(str(choice).lower() for choice in choices)
-        raise ValueError(f"`{key}` is {value!r}: give {names}")
+        raise ValueError(f"`{key}` is {value!r}: give {' or '.join(choices)}")

@@ -11,7 +11,7 @@ shown some recipes, in no order, and a goal: the item to craft. Some of the reci
 use for it.
 
 Each turn you give one command. There are three:
-- get N ITEM: take N of an item that no recipe makes, as many as you like.
+- get N ITEM: take N of an item that no recipe makes, up to 1000 at once.
   Example: get 2 oak logs
 - craft N ITEM using N ITEM, N ITEM: follow a recipe once, with exactly the counts that it shows. \
 To have more, craft again. The ingredients are used up.

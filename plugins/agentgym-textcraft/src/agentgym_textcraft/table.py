@@ -9,14 +9,15 @@ from agentgym_textcraft.recipes import Recipe, RecipeBook
 
 @attrs.define
 class CraftingTable:
-    """Carries out commands, or says why not. All recipes work, also those that are not shown."""
+    """Carries out commands, or says why not. All recipes work, also those that are not shown.
+
+    A refusal leaves the inventory as it was.
+    """
 
     book: RecipeBook
     phrases: Phrases
     shown: tuple[Recipe, ...]
     inventory: dict[str, int] = attrs.field(factory=dict)
-
-    # Every refusal comes before the first change of the inventory.
 
     def do(self, command: Command) -> str:
         """Return the answer.

@@ -1,9 +1,9 @@
 """The engine `local`: samples with transformers, in this process."""
 
-from typing import Any
+from typing import Any, Literal
 
 import attrs
-from attrs.validators import ge, gt, in_, le, optional
+from attrs.validators import ge, gt, le, optional
 
 from agentgym_core.hf import load_causal_lm
 from agentgym_core.protocols import Engine, Sampler, StartContext
@@ -23,10 +23,10 @@ class LocalEngine(Engine):
     are found at the start and computed one request at a time.
     """
 
-    temperature: float = attrs.field(default=1.0, validator=ge(0))
-    """Of sampling in training; 0 is greedy, and its log-probabilities are those of temperature 1."""
-    top_p: float = attrs.field(default=1.0, validator=[gt(0), le(1)])
-    top_k: int = attrs.field(default=0, validator=ge(0))
+    temperature: float = attrs.field(default=1.0, validator=ge(0))  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Of sampling in training. 0 is greedy, with the log-probabilities of temperature 1."""
+    top_p: float = attrs.field(default=1.0, validator=[gt(0), le(1)])  # pyright: ignore[reportIncompatibleMethodOverride]
+    top_k: int = attrs.field(default=0, validator=ge(0))  # pyright: ignore[reportIncompatibleMethodOverride]
     """0 is off."""
     max_batch_size: int = attrs.field(default=128, validator=ge(1))
     """Most requests at once, and of episodes whose cache is kept. With more episodes than this, the
@@ -35,7 +35,7 @@ class LocalEngine(Engine):
     """Most tokens of prompt and reply together; by default what the model was made for."""
     device: str = "auto"
     """`auto`, `cpu` or `cuda`."""
-    dtype: str = attrs.field(default="float32", validator=in_(("float32", "bfloat16")))
+    dtype: Literal["float32", "bfloat16"] = "float32"
     deterministic: bool = False
     """Compute one request at a time, so that a reply depends on the weights, its episode and its
     seed alone, to the last bit."""
@@ -52,4 +52,3 @@ class LocalEngine(Engine):
         own = getattr(model.config, "max_position_embeddings", None)
         lengths = [length for length in (self.max_model_len, own) if length is not None]
         return min(lengths, default=None)
-

@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -73,11 +73,27 @@ def copy_weights(model: torch.nn.Module, weights: Iterable[tuple[str, Tensor]]) 
     came: set[int] = set()
     for name, tensor in weights:
         if name not in own:
-            raise ValueError(f"the weights hold '{name}', which the engine's model does not have")
+            raise ValueError(f"the weights hold '{name}', which the model does not have")
         own[name].copy_(tensor)
         came.add(id(own[name]))
     missing = [name for name, tensor in model.named_parameters() if id(tensor) not in came]
     if missing:
         raise ValueError(
-            f"the weights lack {len(missing)} parameters of the engine's model, '{missing[0]}' first"
+            f"the weights lack {len(missing)} parameters of the model, '{missing[0]}' first"
         )
+
+
+def checkpoint_layers(model: Any) -> None:
+    """Let the backward pass compute every layer's activations again, rather than keep them.
+
+    transformers does this for layers in training mode only. They alone are put in it, and what
+    they would then drop out themselves is set to nothing: dropout stays off.
+    """
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+    for module in model.modules():
+        if getattr(module, "gradient_checkpointing", False):
+            module.training = True
+            for name, value in vars(module).items():
+                if "drop" in name and isinstance(value, float):
+                    setattr(module, name, 0.0)

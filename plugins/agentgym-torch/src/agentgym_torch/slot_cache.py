@@ -3,7 +3,6 @@
 from typing import Any
 
 import attrs
-import torch
 from torch import Tensor
 from transformers import Cache
 

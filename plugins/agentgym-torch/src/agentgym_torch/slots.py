@@ -44,7 +44,7 @@ class SlotPath:
     def __init__(self, model: Any, num_slots: int) -> None:
         self._model = model
         self._device = model.device
-        self._cache_argument = cache_argument(model)
+        self._cache_argument = cache_argument(model) or ""
         self._cache = SlotCache(num_slots)
         self._slots = [Slot(index) for index in range(num_slots)]
         self._by_key: dict[str, Slot] = {}
@@ -87,20 +87,21 @@ class SlotPath:
         Returns:
             The R rows that wait for their next id, and its logits_RV.
         """
+        rows = sorted(rows, key=lambda row: self._by_row[row].index)
         slots = [self._by_row[row] for row in rows]
-        counts = np.array([min(self._pending(row), PREFILL_TOKENS) for row in rows])
+        counts = [min(self._pending(row), PREFILL_TOKENS) for row in rows]
         self._cache.reserve(max(slot.length + n for slot, n in zip(slots, counts, strict=True)))
-        lines, inputs = self._lay_out(slots, counts)
+        lines, inputs = self._lay_out(slots, np.array(counts))
         logits_RV, _ = forward_at(
             self._model,
             self._tensor(lines),
-            self._tensor(counts - 1),
+            self._tensor(np.array(counts) - 1),
             use_cache=True,
             **{self._cache_argument: self._cache},
             **inputs,
         )
         for slot, count in zip(slots, counts, strict=True):
-            slot.length += int(count)
+            slot.length += count
         ready = [i for i, row in enumerate(rows) if self._pending(row) == 0]
         for i in ready:
             self._newcomers.discard(rows[i])
@@ -155,13 +156,14 @@ class SlotPath:
         """Copy the beginning of a newcomer from a slot that begins alike."""
         slot = self._by_row[row]
         known = slot.length
+        source = slot
         for other in self._slots:
             wanted = known + WORTH_COPYING
             if wanted < len(row.token_ids) and other.shares(row.token_ids, wanted):
                 shared = _common_prefix(other.token_ids[: other.length], row.token_ids)
-                known, source = min(shared, len(row.token_ids) - 1), other.index
-        if known > slot.length:
-            self._cache.copy_prefix(source, slot.index, known)
+                known, source = min(shared, len(row.token_ids) - 1), other
+        if source is not slot:
+            self._cache.copy_prefix(source.index, slot.index, known)
             slot.length = known
 
     def _waits_for(self, row: Row, batch: Sequence[Row]) -> bool:
@@ -176,6 +178,10 @@ class SlotPath:
 
     def _lay_out(self, slots: Sequence[Slot], counts: np.ndarray) -> tuple[np.ndarray, dict]:
         """Arrange the pending ids as the model's [N, T] arguments, and plan the cache for them.
+
+        Args:
+            slots: R of them, in ascending order.
+            counts: of pending ids, one for each.
 
         Returns:
             lines_R, the line of the batch that each row has, and the model's arguments.

@@ -1,0 +1,32 @@
+"""What an update says of itself."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+
+class Tally:
+    """Sums over the micro-batches and optimizer steps of one update."""
+
+    def __init__(self) -> None:
+        self._steps: list[Mapping[str, float]] = []
+        self._sums: dict[str, Tensor] = {}
+        self._tokens = 0
+
+    def add_step(self, **values: float) -> None:
+        """Values of one optimizer step."""
+        self._steps.append(values)
+
+    def add_tokens(self, mask_NT: Tensor, metrics: Mapping[str, Tensor]) -> None:
+        """Values of every token of one micro-batch, each of shape [N, T]."""
+        self._tokens += int(mask_NT.sum())
+        for name, values_NT in metrics.items():
+            total = values_NT.detach()[mask_NT].double().sum()
+            self._sums[name] = self._sums[name] + total if name in self._sums else total
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the steps, and over the mask's tokens."""
+        metrics = {name: float(total) / self._tokens for name, total in self._sums.items()}
+        for name in self._steps[0] if self._steps else ():
+            metrics[name] = sum(step[name] for step in self._steps) / len(self._steps)
+        return metrics
