@@ -5,7 +5,7 @@ denominators is in the weights, so micro-batches and ranks can split the rows as
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Literal, get_args
 
 import numpy as np
@@ -128,7 +128,7 @@ def make_batch(
     return Batch(step=step, minibatches=tuple(minibatches))
 
 
-def micro_batches(rows: Sequence[Row], max_tokens: int) -> list[list[int]]:
+def micro_batches(rows: Sequence[Sized], max_tokens: int) -> list[list[int]]:
     """Indices of rows to be computed together: N rows padded to T tokens, N x T <= max_tokens.
 
     Rows go longest first, so that padding is small and memory runs out at once or never. A row

@@ -35,15 +35,16 @@ def load_tokenizer(model: ModelConfig) -> Tokenizer:
     qwen2 among them, `AutoTokenizer` would build another one, which gives other ids.
     """
     transformers = _transformers()
-    from transformers.models.auto.tokenization_auto import get_tokenizer_config
-
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}
     loader = transformers.AutoTokenizer
     if model.gguf_file is not None:
         options["gguf_file"] = model.gguf_file
     else:
-        declared = get_tokenizer_config(model.path, **options).get("tokenizer_class")
-        if declared in ("TokenizersBackend", "PreTrainedTokenizerFast"):
+        read = transformers.models.auto.tokenization_auto.get_tokenizer_config
+        if read(model.path, **options).get("tokenizer_class") in (
+            "TokenizersBackend",
+            "PreTrainedTokenizerFast",
+        ):
             loader = transformers.PreTrainedTokenizerFast
     tokenizer = loader.from_pretrained(model.path, **options)
     if model.chat_template is not None:
@@ -76,7 +77,7 @@ def load_causal_lm(model: ModelConfig, dtype: str = "float32") -> Any:
     return policy.eval()
 
 
-def export(policy: Any, tokenizer: Tokenizer, folder: Path) -> None:
+def export(policy: Any, tokenizer: Any, folder: Path) -> None:
     """Write a folder that `ModelConfig(path=folder)` and transformers load.
 
     A model that came out of a GGUF file is dequantised but still says that it is quantised, and
@@ -85,7 +86,7 @@ def export(policy: Any, tokenizer: Tokenizer, folder: Path) -> None:
     if getattr(policy, "quantization_method", None) == "gguf":
         _forget_quantization(policy)
     policy.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.save_pretrained(folder)
 
 
 def _forget_quantization(policy: Any) -> None:
@@ -125,7 +126,7 @@ def build_scratch(scratch: ScratchModel, texts: Iterable[str], folder: Path, see
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=None,
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
         torch.default_generator.manual_seed(seed)
         policy = transformers.Qwen2ForCausalLM(config)
     with new_folder(folder) as aside:

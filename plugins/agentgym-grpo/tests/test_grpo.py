@@ -7,6 +7,7 @@ import torch
 from agentgym_grpo.group_relative import GroupRelative
 from agentgym_grpo.grpo import GRPO
 
+from agentgym_core.structure import structure
 from agentgym_core.types import (
     Ending,
     Episode,
@@ -79,6 +80,11 @@ def test_needs_follow_the_fields():
 def test_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         GRPO(**fields)
+
+
+def test_k1_in_the_yaml_is_refused_with_the_reason():
+    with pytest.raises(ValueError, match="expected gradient in a loss is 0"):
+        structure(GRPO, {"kl_estimator": "k1"}, "algorithm")
 
 
 def test_plain_data():

@@ -164,6 +164,11 @@ def test_refused_as_said(text, long, short):
             "makes 4",
         ),
         (
+            "craft 1 oak boat using 5 oak planks",
+            "Not enough ingredients: this takes 5 oak planks (you have 2).",
+            "need 5 oak planks have 2",
+        ),
+        (
             "craft 3 oak sign using 6 oak planks, 1 stick",
             "Not enough ingredients: this takes 6 oak planks (you have 2), 1 stick (you have 0).",
             "need 6 oak planks have 2, 1 stick have 0",

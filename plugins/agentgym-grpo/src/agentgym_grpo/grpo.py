@@ -13,7 +13,7 @@ task (`agentgym_grpo.group_relative`). Departures from the paper, each of which 
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import attrs
 from attrs.validators import ge, gt, le
@@ -35,8 +35,8 @@ class GRPO(OnPolicy):
     """The ratio may rise to 1 + clip_high. DAPO's "clip higher" is 0.28."""
     kl_coef: float = attrs.field(default=0.0, validator=ge(0))
     """Weight of the KL to the reference policy. Above 0 the backend holds a reference."""
-    kl_estimator: Literal["k2", "k3", "k3-plain"] = "k3"
-    """See `agentgym_core.losses.kl_to_reference`."""
+    kl_estimator: str = "k3"
+    """`k2`, `k3` or `k3-plain`: see `agentgym_core.losses.kl_to_reference`."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()

@@ -131,7 +131,7 @@ class TorchTrainer(Trainer):
         loss_NT, metrics = loss(micro.token_tensors(rows, logprobs_NT))
         weights_NT = micro.pad([rows[index].weights for index in micro.members])
         share = (loss_NT * weights_NT)[micro.mask_NT].sum()
-        value = float(share)
+        value = float(share.detach())
         if not math.isfinite(value):
             raise FloatingPointError(f"the loss is {value}: {REMEDY}")
         share.backward()
