@@ -274,7 +274,7 @@ class Group:
     environment: str
     episodes: tuple[Episode, ...]
     failures: tuple[Episode, ...] = ()
-    """Attempts that failed, retries included, for a reason other than the policy: for the record
+    """Attempts that failed for a reason other than the policy, again and again: for the record
     only."""
 
     @property
@@ -372,7 +372,7 @@ class Batch:
 class TokenTensors:
     """A micro-batch of N rows padded to T tokens, as tensors, for `Algorithm.loss`.
 
-    Padding has mask 0 and weight 0. `logprobs_NT[n, t]` is the log-probability of token t given
+    `mask_NT` is boolean. Padding has mask 0 and weight 0. `logprobs_NT[n, t]` is the log-probability of token t given
     the tokens before it, at the sampling temperature; only it (and `values_NT`) has a gradient.
     """
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from agentgym_grpo.group_relative import GroupRelative
 
 from agentgym_core.types import Scores, TokenSequence
+from agentgym_grpo.group_relative import GroupRelative
 
 
 def sequence(mask, rewards, *, episode, group=0, truncated=False):

@@ -1,10 +1,10 @@
 import pickle
 
 import pytest
-from agentgym_scaling_inter.step_rounds import StepRoundsScheduler
 
 from agentgym_core.protocols import StepReport
 from agentgym_core.rounds import FixedRoundsScheduler
+from agentgym_scaling_inter.step_rounds import StepRoundsScheduler
 
 # (rounds, steps per stage, {step: horizon}) as AgentGym-RL trains: BabyAI and WebArena.
 SCHEDULES = [

@@ -4,8 +4,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from agentgym_grpo.group_relative import GroupRelative
-from agentgym_grpo.grpo import GRPO
 
 from agentgym_core.structure import structure
 from agentgym_core.types import (
@@ -17,6 +15,8 @@ from agentgym_core.types import (
     TokenTensors,
     Turn,
 )
+from agentgym_grpo.group_relative import GroupRelative
+from agentgym_grpo.grpo import GRPO
 
 
 def tensors(**fields):

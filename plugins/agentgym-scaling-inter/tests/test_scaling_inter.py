@@ -3,6 +3,7 @@ import pickle
 from importlib.metadata import entry_points
 
 import pytest
+
 from agentgym_scaling_inter.step_rounds import StepRoundsScheduler
 
 

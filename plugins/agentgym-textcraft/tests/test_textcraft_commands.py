@@ -1,12 +1,13 @@
 """What is understood as a command, and how everything else is answered."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from agentgym_textcraft.commands import CommandReader, Craft, Get, Inventory, Refusal
 from agentgym_textcraft.phrases import LONG, MAX_COUNT, SHORT
 from agentgym_textcraft.recipe_files import recipe_book
 from agentgym_textcraft.table import CraftingTable
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 BOOK = recipe_book()
 READER = CommandReader(BOOK, LONG, ("acacia planks", "chest", "oak logs", "oak planks"))

@@ -7,13 +7,13 @@ from collections import Counter
 
 import attrs
 import pytest
+
+from agentgym_core.actions import ActionLine, WholeReply
+from agentgym_core.types import Task
 from agentgym_textcraft import plugin
 from agentgym_textcraft.environment import TextCraft
 from agentgym_textcraft.planning import plan
 from agentgym_textcraft.recipe_files import recipe_book
-
-from agentgym_core.actions import ActionLine, WholeReply
-from agentgym_core.types import Task
 
 BOOK = recipe_book()
 SMALL = TextCraft(

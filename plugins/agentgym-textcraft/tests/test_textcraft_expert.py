@@ -6,6 +6,7 @@ import math
 import random
 
 import pytest
+
 from agentgym_textcraft.environment import TextCraft
 from agentgym_textcraft.phrases import MAX_COUNT
 from agentgym_textcraft.planning import plan

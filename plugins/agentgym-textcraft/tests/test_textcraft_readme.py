@@ -11,12 +11,12 @@ from pathlib import Path
 import attrs
 import pytest
 import yaml
+
+from agentgym_core.catalog import Catalog
 from agentgym_textcraft import plugin
 from agentgym_textcraft.environment import TextCraft
 from agentgym_textcraft.planning import plan
 from agentgym_textcraft.recipe_files import recipe_book
-
-from agentgym_core.catalog import Catalog
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.S | re.M)

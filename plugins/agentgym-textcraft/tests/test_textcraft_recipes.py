@@ -5,6 +5,7 @@ import random
 from collections import Counter
 
 import pytest
+
 from agentgym_textcraft.recipe_files import read_recipe_book, recipe_book, recipe_folder, to_name
 from agentgym_textcraft.recipes import Ingredient, Recipe
 

@@ -9,9 +9,9 @@ import sys
 
 import attrs
 import pytest
-from agentgym_textcraft.environment import TextCraft
 
 from agentgym_core.types import Task
+from agentgym_textcraft.environment import TextCraft
 
 SMALL = TextCraft(
     prompt="short",

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+
 from agentgym_textcraft.commands import CommandReader, Refusal
 from agentgym_textcraft.phrases import LONG
 from agentgym_textcraft.planning import plan

@@ -133,7 +133,7 @@ class TextCraft(Environment):
     @property
     def action_format(self) -> ActionFormat:
         """A line `Action: …` in the long form, the bare command in the short one."""
-        return ActionLine() if self.prompt == "long" else WholeReply()
+        return ActionLine() if self.prompt == "long" else WholeReply(instruction="")
 
     def corpus(self) -> Iterable[str]:
         """Everything that the world says and, of the chosen goals, all that it may show."""
