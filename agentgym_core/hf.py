@@ -68,11 +68,10 @@ def load_causal_lm(model: ModelConfig, dtype: str = "float32") -> Any:
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}
     if model.gguf_file is not None:
         options["gguf_file"] = model.gguf_file
+    if model.attn_implementation != "sdpa":  # transformers' own default, where the model has it
+        options["attn_implementation"] = model.attn_implementation
     policy = transformers.AutoModelForCausalLM.from_pretrained(
-        model.path,
-        dtype=getattr(torch, dtype),
-        attn_implementation=model.attn_implementation,
-        **options,
+        model.path, dtype=getattr(torch, dtype), **options
     )
     return policy.eval()
 

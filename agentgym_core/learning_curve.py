@@ -28,7 +28,7 @@ def plot_learning(rows: Sequence[Row], path: Path, title: str) -> bool:
         ) from error
     steps = [row for row in rows if row["stage"] == stage and row["phase"] == "train"]
     evaluations = _evaluations(rows, stage)
-    figure = matplotlib.figure.Figure(figsize=(7, 7.5), layout="constrained")
+    figure: Any = matplotlib.figure.Figure(figsize=(7, 7.5), layout="constrained")
     success, reward, horizon = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 1])
     x = [row["step"] for row in steps]
     for sampling, points in evaluations.items():

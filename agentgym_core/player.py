@@ -1,7 +1,7 @@
 """The player: a training step's tasks, at that step's horizon."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -105,7 +105,7 @@ class Player:
         """For the checkpoint."""
         return {"tasks_state": self.tasks_state, "rounds_state": self.rounds_state}
 
-    def restore(self, state: dict[str, State]) -> None:
+    def restore(self, state: Mapping[str, State]) -> None:
         """From the checkpoint."""
         self.tasks_state = state["tasks_state"]
         self.rounds_state = state["rounds_state"]

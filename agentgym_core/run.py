@@ -1,6 +1,8 @@
 """A run: its stages in order, each from its checkpoint or from its start."""
 
 import asyncio
+import importlib.metadata
+import platform
 import signal
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -14,7 +16,7 @@ from agentgym_core import checkpoint, hf
 from agentgym_core.config import RunConfig, StageConfig
 from agentgym_core.errors import CheckpointError, Interrupted
 from agentgym_core.evaluate import Evaluation, evaluation_orders, sampling_name, summarize
-from agentgym_core.files import new_folder, write_json_lines
+from agentgym_core.files import new_folder, write_json, write_json_lines
 from agentgym_core.handler import ModelPolicy
 from agentgym_core.metrics import MetricsLog
 from agentgym_core.model import ModelConfig
@@ -103,6 +105,7 @@ async def train(config: RunConfig, report: Report) -> Path:
         Interrupted: it was stopped by a signal, and has saved its state.
     """
     folder = config.open_folder()
+    _write_versions(folder / "versions.json")
     log = MetricsLog(folder / "metrics.jsonl")
     base = _base_model(config, folder)
     model = base
@@ -117,6 +120,13 @@ async def train(config: RunConfig, report: Report) -> Path:
             trust_remote_code=base.trust_remote_code,
         )
     return folder
+
+
+def _write_versions(path: Path) -> None:
+    """What the run was first started with: Python and every installed package."""
+    if not path.exists():
+        packages = {found.name: found.version for found in importlib.metadata.distributions()}
+        write_json(path, {"python": platform.python_version(), **dict(sorted(packages.items()))})
 
 
 def _base_model(config: RunConfig, folder: Path) -> ModelConfig:
@@ -134,7 +144,9 @@ def _base_model(config: RunConfig, folder: Path) -> ModelConfig:
 async def _run_stage(
     stage: StageConfig, folder: Path, model: ModelConfig, log: MetricsLog, report: Report
 ) -> None:
-    needs = stage.algorithm.needs | (stage.advantage.needs if stage.advantage else frozenset())
+    needs = stage.algorithm.needs
+    if stage.advantage is not None:
+        needs |= stage.advantage.needs
     context = StartContext(
         model=model,
         seed=stage.seed,

@@ -372,8 +372,9 @@ class Batch:
 class TokenTensors:
     """A micro-batch of N rows padded to T tokens, as tensors, for `Algorithm.loss`.
 
-    `mask_NT` is boolean. Padding has mask 0 and weight 0. `logprobs_NT[n, t]` is the log-probability of token t given
-    the tokens before it, at the sampling temperature; only it (and `values_NT`) has a gradient.
+    `mask_NT` is boolean. Padding has mask 0 and weight 0. `logprobs_NT[n, t]` is the
+    log-probability of token t given the tokens before it, at the sampling temperature; only it
+    (and `values_NT`) has a gradient.
     """
 
     logprobs_NT: Any

@@ -57,7 +57,7 @@ def byte_tokenizer(chat_template: str | None = CHATML, eos_token: str = "<|im_en
     merges = [("h", "e"), ("l", "l"), ("he", "ll"), ("o", "o"), ("Ġ", "g")]
     words = [*letters, *(a + b for a, b in merges)]
     model = models.BPE(vocab={word: index for index, word in enumerate(words)}, merges=merges)
-    tokenizer = Tokenizer(model)
+    tokenizer: Any = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))

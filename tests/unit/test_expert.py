@@ -65,7 +65,7 @@ def test_a_world_without_an_expert_cannot_demonstrate(monkeypatch):
 
     monkeypatch.setattr(CountdownSession, "expert_action", unknown)
     with pytest.raises(
-        RuntimeError, match="countdown cannot demonstrate countdown_1: .*there is no expert"
+        RuntimeError, match=r"countdown cannot demonstrate countdown_1: .*there is no expert"
     ):
         expert_episodes(demonstrate())
 

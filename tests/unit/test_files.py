@@ -21,9 +21,12 @@ class FakeTrainer:
 
 
 def test_a_folder_is_whole_or_absent(tmp_path):
-    with pytest.raises(RuntimeError), new_folder(tmp_path / "a") as aside:
-        (aside / "half").write_text("1")
-        raise RuntimeError
+    def fail():
+        with new_folder(tmp_path / "a") as aside:
+            (aside / "half").write_text("1")
+            raise RuntimeError
+
+    pytest.raises(RuntimeError, fail)
     assert list(tmp_path.iterdir()) == []
     with new_folder(tmp_path / "a") as aside:
         (aside / "whole").write_text("1")
@@ -66,7 +69,7 @@ def test_checkpoints(tmp_path):
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(tmp_path):
     save(tmp_path, 1, {}, FakeTrainer())
-    with pytest.raises(CheckpointError, match="cannot write the checkpoint .*step-000002.*full"):
+    with pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*step-000002.*full"):
         save(tmp_path, 2, {}, FakeTrainer(OSError("disk full")))
     assert [p.name for p in tmp_path.iterdir()] == ["step-000001"]
     (tmp_path / "step-000001" / "state.json").write_text("{")

@@ -80,7 +80,7 @@ def test_sampled_ids_that_would_encode_otherwise_are_kept():
     renderer = Renderer(byte_tokenizer(CHATML))
     split = tuple(renderer.encode(letter)[0] for letter in "hell")
     assert renderer.encode("hell") != split
-    prompt, ids = renderer.open([FIRST])
+    prompt, _ = renderer.open([FIRST])
     _, delta, extends = renderer.extend(prompt, (*split, renderer.end_id), [SECOND])
     assert extends
     assert delta[0] == renderer.encode("\n")[0]
@@ -111,7 +111,7 @@ def test_a_rewritten_history_is_a_fresh_context():
 
 def test_a_template_that_opens_thinking():
     renderer = Renderer(byte_tokenizer(OPENS_THINKING))
-    prompt, ids = renderer.open([FIRST])
+    prompt, _ = renderer.open([FIRST])
     assert prompt.text.endswith("assistant\n<think>\n")
     reply = sampled(renderer, "oak\n</think>\n\nget 1 log")
     assert renderer.split_thinking(renderer.reply_text(reply)) == ("oak", "get 1 log")
@@ -168,5 +168,5 @@ def test_what_cannot_be_rendered_is_refused_by_name():
             )
         )
     alternating = Renderer(byte_tokenizer(NO_SYSTEM, "<eos>"))
-    with pytest.raises(TemplateError, match="refuses the roles assistant: .*alternate"):
+    with pytest.raises(TemplateError, match=r"refuses the roles assistant: .*alternate"):
         alternating.render([Message("assistant", "hello")])

@@ -9,9 +9,7 @@ from agentgym_core.hf import load_causal_lm
 from agentgym_core.protocols import Engine, Sampler, StartContext
 from agentgym_torch.language_model import choose_device
 from agentgym_torch.sampler import LocalSampler
-from agentgym_torch.self_check import shares_batches
-from agentgym_torch.slots import SlotPath
-from agentgym_torch.solo import SoloPath
+from agentgym_torch.self_check import choose_path
 
 
 @attrs.frozen(kw_only=True)
@@ -44,8 +42,7 @@ class LocalEngine(Engine):
         """Load the model."""
         model = load_causal_lm(context.model, self.dtype).to(choose_device(self.device))
         model.requires_grad_(False)
-        together = not self.deterministic and shares_batches(model)
-        path = SlotPath(model, self.max_batch_size) if together else SoloPath(model)
+        path = choose_path(model, self.max_batch_size, deterministic=self.deterministic)
         return LocalSampler(model, path, self._max_model_len(model))
 
     def _max_model_len(self, model: Any) -> int | None:

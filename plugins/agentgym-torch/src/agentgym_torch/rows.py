@@ -1,9 +1,12 @@
-"""One request on its way through the engine."""
+"""A request on its way through the engine, and the ways there are."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import attrs
 import numpy as np
+from torch import Tensor
 
 from agentgym_core.types import Completion, FinishReason, Request
 
@@ -50,3 +53,31 @@ class Row:
             finish_reason=finish_reason,
             policy_version=version,
         )
+
+
+class Path(Protocol):
+    """How rows are computed: many together (`SlotPath`) or each alone (`SoloPath`)."""
+
+    def admit(self, row: Row) -> bool:
+        """Make room for the row; False if it must wait."""
+        ...
+
+    def batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+        """The forward passes of one round. `rows` may shrink meanwhile."""
+        ...
+
+    def forward(self, rows: Sequence[Row]) -> tuple[list[Row], Tensor]:
+        """Return the R of the rows that wait for an id, and its logits_RV."""
+        ...
+
+    def leave(self, row: Row, *, failed: bool = False) -> None:
+        """The row is over."""
+        ...
+
+    def release(self, key: str) -> None:
+        """No more rows will carry the key."""
+        ...
+
+    def forget(self) -> None:
+        """The weights have changed."""
+        ...

@@ -2,50 +2,20 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from agentgym_core.protocols import Sampler, Weights
 from agentgym_core.types import Completion, Request
 from agentgym_torch.language_model import copy_weights
-from agentgym_torch.rows import Row
+from agentgym_torch.rows import Path, Row
 from agentgym_torch.sampling import sample
 
 CLOSED = "the engine is closed"
 SETTLING = 8
 """Turns of the event loop between two forward passes: enough for an episode that was answered to
 take its step in a world on this loop and to ask again, so that it joins the very next pass."""
-
-
-class Path(Protocol):
-    """How rows are computed: `SlotPath` or `SoloPath`."""
-
-    def admit(self, row: Row) -> bool:
-        """Make room for the row; False if it must wait."""
-        ...
-
-    def batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
-        """The forward passes of one round. `rows` may shrink meanwhile."""
-        ...
-
-    def forward(self, rows: Sequence[Row]) -> tuple[list[Row], Tensor]:
-        """Return the R of the rows that wait for an id, and its logits_RV."""
-        ...
-
-    def leave(self, row: Row, *, failed: bool = False) -> None:
-        """The row is over."""
-        ...
-
-    def release(self, key: str) -> None:
-        """No more rows will carry the key."""
-        ...
-
-    def forget(self) -> None:
-        """The weights have changed."""
-        ...
 
 
 class LocalSampler(Sampler):

@@ -1,4 +1,4 @@
-"""Whether a model may be computed in shared batches, found out by trying."""
+"""How a model can be sampled, found out by trying: the fastest way that computes it rightly."""
 
 import asyncio
 import logging
@@ -10,8 +10,9 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from agentgym_core.types import Request
 from agentgym_torch.language_model import cache_argument
-from agentgym_torch.rows import Row
+from agentgym_torch.rows import Path, Row
 from agentgym_torch.slots import SlotPath
+from agentgym_torch.solo import Portions, SoloPath
 
 MASKABLE = ("sdpa", "eager")
 """Attention implementations that take a mask of any shape."""
@@ -24,25 +25,30 @@ exceeds it."""
 log = logging.getLogger(__name__)
 
 
-def shares_batches(model: Any) -> bool:
-    """Whether `SlotPath` computes the model rightly. Says why, where it does not."""
-    reason = _obstacle(model)
-    if reason is None:
-        try:
-            error = _largest_error(model)
-        except Exception as failure:
-            reason = f"its forward pass refuses our cache ({failure})"
-        else:
-            if not error < TOLERANCE[model.dtype]:
-                reason = f"its logits are off by {error:.2g} standard deviations"
-    if reason is not None:
+def choose_path(model: Any, num_slots: int, *, deterministic: bool) -> Path:
+    """Shared batches if the model allows and `deterministic` does not forbid it, else one by one.
+
+    Where shared batches are refused, a warning says why.
+    """
+    if not deterministic:
+        reason = _obstacle(model) or _fault(model, SlotPath(model, num_slots=3))
+        if reason is None:
+            return SlotPath(model, num_slots)
         name = type(model).__name__
         log.warning("%s is sampled one request at a time, which is slow: %s", name, reason)
-    return reason is None
+    return SoloPath(model, _portions(model))
+
+
+def _portions(model: Any) -> Portions:
+    if cache_argument(model) is not None:
+        for portions in ("all", "one"):
+            if _fault(model, SoloPath(model, portions)) is None:
+                return portions
+    return "again"
 
 
 def _obstacle(model: Any) -> str | None:
-    """What a short trial would not show."""
+    """What keeps a model from sharing batches and would not show in a short trial."""
     config = model.config.get_text_config(decoder=True)
     if cache_argument(model) is None:
         return "it takes no cache"
@@ -55,20 +61,37 @@ def _obstacle(model: Any) -> str | None:
     return None
 
 
+def _fault(model: Any, path: Path) -> str | None:
+    """Play two conversations of two turns; compare every logit with the plain forward pass."""
+    try:
+        error = _largest_error(model, path)
+    except Exception as refusal:
+        return f"its forward pass refuses the cache ({refusal})"
+    if not error < TOLERANCE[model.dtype]:
+        return f"its logits would be off by {error:.2g} standard deviations"
+    return None
+
+
 @torch.inference_mode()
-def _largest_error(model: Any) -> float:
-    """Compare two rows of different lengths, computed together, with each alone and uncached."""
+def _largest_error(model: Any, path: Path) -> float:
     vocabulary = model.get_input_embeddings().num_embeddings
-    path = SlotPath(model, num_slots=3)
-    rows = [_row([(7 * i + 3 * n) % vocabulary for i in range(n)]) for n in (12, 7)]
-    for row in rows:
-        path.admit(row)
-    _, logits_RV = path.forward(rows)
-    errors = [_error(model, row, logits_V) for row, logits_V in zip(rows, logits_RV, strict=True)]
-    for row in rows:
-        row.append(row.token_ids[1], 0.0)
-    _, logits_RV = path.forward(rows)
-    errors += [_error(model, row, logits_V) for row, logits_V in zip(rows, logits_RV, strict=True)]
+    histories = [[(7 * i + 3 * n) % vocabulary for i in range(n)] for n in (12, 7)]
+    errors: list[float] = []
+    for _ in range(2):
+        rows = [_row(ids, key=str(number)) for number, ids in enumerate(histories)]
+        waiting = rows
+        while waiting:
+            running = [row for row in waiting if path.admit(row)]
+            waiting = [row for row in waiting if row not in running]
+            while running:
+                for batch in path.batches(running):
+                    for row, logits_V in zip(*path.forward(batch), strict=True):
+                        errors.append(_error(model, row, logits_V))
+                        row.append(row.token_ids[1], 0.0)
+                        if row.finish_reason is not None:
+                            running.remove(row)
+                            path.leave(row)
+        histories = [[*row.token_ids, *row.token_ids[:5]] for row in rows]
     return max(errors)
 
 
@@ -78,6 +101,6 @@ def _error(model: Any, row: Row, logits_V: Tensor) -> float:
     return float((logits_V.float() - alone_V).abs().max() / alone_V.std())
 
 
-def _row(token_ids: list[int]) -> Row:
-    request = Request(token_ids=tuple(token_ids), max_tokens=8, stop_ids=frozenset())
+def _row(token_ids: list[int], key: str) -> Row:
+    request = Request(token_ids=tuple(token_ids), max_tokens=2, stop_ids=frozenset(), key=key)
     return Row(request=request, future=asyncio.get_running_loop().create_future())

@@ -1,7 +1,7 @@
 """The careful way to sample: each request alone, with the cache that the model itself brings."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import torch
@@ -9,6 +9,11 @@ from torch import Tensor
 
 from agentgym_torch.language_model import cache_argument, forward_at
 from agentgym_torch.rows import Row
+
+Portions = Literal["all", "one", "again"]
+"""How the ids that follow a cached context are fed: all in one pass; one by one, for state spaces,
+whose code takes a longer pass for a new beginning; or not at all, the whole context being computed
+again."""
 
 
 @attrs.define(eq=False)
@@ -20,21 +25,25 @@ class Memory:
     """How many of the ids the cache has seen."""
     cache: Any = None
 
+    def precedes(self, token_ids: Sequence[int]) -> bool:
+        """Whether these ids go on where the memory ends."""
+        return self.length < len(token_ids) and (
+            self.token_ids[: self.length] == token_ids[: self.length]
+        )
+
 
 class SoloPath:
     """Computes one row at a time, at batch size 1.
 
     What is sampled depends on the weights, the episode's prompts and its seeds alone, whatever else
-    runs. It serves `deterministic: true`, and models whose memory is not made of one key and value
-    per token (sliding windows, state spaces).
-
-    A key's memory lives until it is released: were it dropped earlier, computing it anew in other
-    portions could round differently.
+    runs. A key's memory lives until it is released: were it dropped earlier, computing it anew in
+    other portions could round differently.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, portions: Portions) -> None:
         self._model = model
-        self._cache_argument = cache_argument(model)
+        self._portions = portions
+        self._cache_argument = cache_argument(model) or ""
         self._memories: dict[str, Memory] = {}
         self._running: tuple[Row, Memory] | None = None
 
@@ -42,14 +51,13 @@ class SoloPath:
         """One at a time."""
         if self._running is not None:
             return False
-        memory = self._memories.get(row.request.key, Memory())
-        if memory.length >= len(row.token_ids) or (
-            memory.token_ids[: memory.length] != row.token_ids[: memory.length]
-        ):
-            memory = Memory()  # a state space cannot go back
+        key = row.request.key
+        memory = self._memories.get(key)
+        if memory is None or not memory.precedes(row.token_ids):
+            memory = Memory()  # not every cache can go back
         memory.token_ids = row.token_ids
-        if row.request.key:
-            self._memories[row.request.key] = memory
+        if key:
+            self._memories[key] = memory
         self._running = (row, memory)
         return True
 
@@ -58,25 +66,28 @@ class SoloPath:
         yield list(rows)
 
     def forward(self, rows: Sequence[Row]) -> tuple[list[Row], Tensor]:
-        """Compute what is pending of the row.
+        """Compute the next portion of the row.
 
         Returns:
-            The row, and the logits_1V of its next id.
+            The row, if it now waits for its next id, and the logits_1V.
         """
         assert self._running is not None
         row, memory = self._running
-        inputs: dict[str, Any] = {}
-        if self._cache_argument is not None:
+        assert list(rows) == [row]
+        end = len(row.token_ids)
+        if self._portions == "one" and memory.length > 0:
+            end = memory.length + 1
+        inputs: dict[str, Any] = {"use_cache": False}
+        if self._portions != "again":
             inputs = {"use_cache": True, self._cache_argument: memory.cache}
-        ids_1T = torch.tensor([row.token_ids[memory.length :]], device=self._model.device)
+        ids_1T = torch.tensor([row.token_ids[memory.length : end]], device=self._model.device)
         last = torch.tensor([ids_1T.shape[1] - 1], device=self._model.device)
         logits_1V, outputs = forward_at(
             self._model, torch.zeros_like(last), last, input_ids=ids_1T, **inputs
         )
-        if self._cache_argument is not None:
-            memory.cache = outputs[self._cache_argument]
-            memory.length = len(row.token_ids)
-        return [row], logits_1V
+        if self._portions != "again":
+            memory.cache, memory.length = outputs[self._cache_argument], end
+        return ([row] if end == len(row.token_ids) else []), logits_1V
 
     def leave(self, row: Row, *, failed: bool = False) -> None:
         """The row is over. Its memory stays for the next turn, unless that failed."""

@@ -1,0 +1,269 @@
+"""Whole runs in small: two stages on the real environment, engine and trainer."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from agentgym_core.catalog import Catalog
+from agentgym_core.cli import main
+from agentgym_core.config import load_config
+from agentgym_core.errors import ConfigError, TooManyFailures
+from agentgym_core.files import read_json_lines
+from agentgym_core.metrics import is_time
+from agentgym_core.run import train
+
+CONFIG = """
+name: small
+seed: 3
+model:
+  scratch: {hidden_size: 32, num_layers: 2, num_heads: 2, num_key_value_heads: 1, intermediate_size: 64}
+environment:
+  use: textcraft
+  prompt: short
+  num_goals: 4
+  held_out: instances
+  train_instances: 6
+  test_instances: 2
+  plan_lengths: [2, 3]
+  tags: false
+  alternatives: false
+  num_distractors: 1
+agent: {use: act}
+engine: {use: local, max_batch_size: 16}
+limits: {max_prompt_tokens: 200, max_response_tokens: 200, max_tokens: 12}
+evaluation: {temperatures: [0.0, 1.0], max_rounds: 4}
+stages:
+  - algorithm: {use: sft, num_demonstrations: 40, batch_size: 8, demonstrator: {mistakes: 0.3}}
+    rounds: {use: fixed, rounds: 8}
+    backend: {use: torch, learning_rate: 5.0e-3}
+    training: {num_steps: 40, save_every: 15}
+    evaluation: {at_start: false}
+  - algorithm: {use: grpo, num_minibatches: 2, kl_coef: 0.01}
+    rounds: {use: scaling-inter, rounds: [2, 4], steps_per_stage: 2}
+    backend: {use: torch, learning_rate: 1.0e-3}
+    training: {num_steps: 4, tasks_per_step: 3, group_size: 4, save_every: 2}
+    evaluation: {at_start: false, every: 2}
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def run(path, *overrides):
+    config = load_config(path, [f"output={path.parent / 'runs'}", *overrides], Catalog.installed())
+    return asyncio.run(train(config, lambda row: None))
+
+
+def facts(folder: Path) -> dict[str, list]:
+    """Everything that a run wrote down, but for times."""
+    files = [folder / "metrics.jsonl", *sorted(folder.glob("rollouts/*/*.jsonl"))]
+    return {
+        str(file.relative_to(folder)): [
+            {key: value for key, value in row.items() if not is_time(key)}
+            for row in read_json_lines(file)
+        ]
+        for file in files
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run."""
+    path = tmp_path_factory.mktemp("whole") / "small.yaml"
+    path.write_text(CONFIG)
+    return run(path)
+
+
+def test_a_run_directory_holds_what_the_page_says(whole):
+    rows = read_json_lines(whole / "metrics.jsonl")
+    assert [
+        (row["stage"], row["step"], row.get("sampling")) for row in rows if row["phase"] != "train"
+    ] == [
+        ("sft", 0, "demonstrator"),
+        ("sft", 40, "greedy"),
+        ("sft", 40, "t1"),
+        ("grpo", 2, "greedy"),
+        ("grpo", 2, "t1"),
+        ("grpo", 4, "greedy"),
+        ("grpo", 4, "t1"),
+    ]
+    steps = [row for row in rows if row["phase"] == "train" and row["stage"] == "grpo"]
+    assert [(row["step"], row["horizon"]) for row in steps] == [(1, 2), (2, 2), (3, 4), (4, 4)]
+    for row in steps:
+        assert row["episodes"] == 12
+        assert row["dropped"] == 0
+        assert row["rounds"] <= row["horizon"]
+        assert row["sampling_gap_max"] < 1e-5
+    losses = [row["loss"] for row in rows if row["stage"] == "sft" and row["phase"] == "train"]
+    assert losses[-1] < 0.5 * losses[0]
+    names = {p.name for p in whole.iterdir()}
+    assert names == {
+        "config.yaml", "metrics.jsonl", "demonstrations", "rollouts", "checkpoints", "policies",
+        "model", "versions.json",
+    }  # fmt: skip
+    assert sorted(p.name for p in (whole / "checkpoints" / "sft").iterdir()) == [
+        "step-000015",
+        "step-000030",
+        "step-000040",
+    ]
+
+
+def test_rows_of_episodes_rebuild_what_the_engine_saw(whole):
+    rows = read_json_lines(whole / "rollouts" / "grpo" / "step-000003.jsonl")
+    assert len(rows) == 12
+    for row in rows:
+        for turn in row["turns"]:
+            assert len(turn["token_ids"]) == len(turn["logprobs"]) > 0
+            assert turn["policy_version"] == 2
+            assert len(turn["advantages"]) in (0, len(turn["token_ids"]))
+        assert row["rounds"] <= row["max_rounds"] == 4
+        assert row["reward"] == float(row["success"])
+    assert {row["group"] for row in rows} == {0, 1, 2}
+
+
+def test_two_runs_with_one_seed_are_equal(whole, config_file):
+    assert facts(run(config_file)) == facts(whole)
+
+
+def test_another_seed_is_another_run(whole, config_file):
+    other = run(config_file, "seed=4", "stages.0.training.num_steps=2", "evaluation=null")
+    assert (
+        facts(other)["rollouts/grpo/step-000001.jsonl"]
+        != facts(whole)["rollouts/grpo/step-000001.jsonl"]
+    )
+
+
+@pytest.mark.parametrize("at", [("sft", 15), ("sft", 40), ("grpo", 2)])
+def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_happened(whole, tmp_path, at):
+    """What a kill leaves: rows and files beyond the last checkpoint, and half-written folders."""
+    stage, step = at
+    runs = tmp_path / "runs"
+    shutil.copytree(whole, runs / "small")
+    folder = runs / "small"
+    for name in ("sft", "grpo"):
+        for path in (folder / "checkpoints" / name).iterdir():
+            if name == "grpo" and stage == "sft" or (name == stage and int(path.name[5:]) > step):
+                shutil.rmtree(path)
+    shutil.rmtree(folder / "policies" / "grpo")
+    if stage == "sft":
+        shutil.rmtree(folder / "policies" / "sft")
+    (folder / "checkpoints" / stage / ".step-000099.half").mkdir()
+    config = yaml_at(tmp_path)
+    (folder / "config.yaml").write_text(
+        (folder / "config.yaml").read_text().replace(str(whole.parent), str(runs))
+    )
+    assert run(config) == folder
+    assert facts(folder) == facts(whole)
+
+
+def yaml_at(folder: Path) -> Path:
+    path = folder / "small.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_another_configuration_is_refused(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "runs" / "small")
+    file = tmp_path / "runs" / "small" / "config.yaml"
+    file.write_text(file.read_text().replace(str(whole.parent), str(tmp_path / "runs")))
+    with pytest.raises(ConfigError, match=r"holds a run with another configuration: seed is 3"):
+        run(yaml_at(tmp_path), "seed=4")
+
+
+def test_ctrl_c_stops_saves_and_the_same_command_goes_on(whole, tmp_path):
+    command = [
+        sys.executable, "-m", "agentgym_core.cli", "train", str(yaml_at(tmp_path)),
+        f"output={tmp_path / 'runs'}",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    folder = tmp_path / "runs" / "small"
+    deadline = time.monotonic() + 120
+    while not (folder / "rollouts" / "grpo" / "step-000001.jsonl").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Stopped, and saved in" in said
+    assert not (folder / "policies" / "grpo").exists()
+    again = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    assert "Success on held-out tasks" in again.stdout
+    assert facts(folder) == facts(whole)
+
+
+def test_too_many_failures_stop_the_run_and_name_the_last(config_file, monkeypatch):
+    from agentgym_textcraft.session import TextCraftSession
+
+    async def fail(self, action):
+        raise ConnectionError("the furnace is out")
+
+    monkeypatch.setattr(TextCraftSession, "step", fail)
+    with pytest.raises(
+        TooManyFailures,
+        match=r"12 of 12 episodes failed.*max_failed_fraction=0.1.*the furnace is out",
+    ):
+        run(config_file, "stages.0.algorithm.num_demonstrations=null",
+            f"stages.0.algorithm.data={demonstrations(config_file.parent)}",
+            "stages.0.training.num_steps=1", "evaluation=null")  # fmt: skip
+
+
+def demonstrations(folder: Path) -> Path:
+    path = folder / "demos.jsonl"
+    messages = [{"role": "user", "content": "goal stick"}, {"role": "assistant", "content": "get"}]
+    path.write_text(json.dumps({"messages": messages}) + "\n")
+    return path
+
+
+def test_a_finished_run_is_evaluated(whole, tmp_path):
+    result = CliRunner().invoke(
+        main, ["eval", str(whole), "--out", str(tmp_path), "evaluation.num_tasks=5"]
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "evaluation.json").read_text())
+    assert list(found) == ["greedy", "t1"]
+    assert found["greedy"]["overall"]["num_tasks"] == 5
+    assert "of 5 tasks" in result.output
+    rows = read_json_lines(tmp_path / "evaluation-greedy.jsonl")
+    assert sum(row["success"] for row in rows) / 5 == found["greedy"]["overall"]["success"]
+
+
+def test_evaluating_the_same_policy_again_gives_what_training_found(whole, tmp_path):
+    result = CliRunner().invoke(main, ["eval", str(whole), "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "evaluation.json").read_text())
+    for row in read_json_lines(whole / "metrics.jsonl")[-2:]:
+        assert found[row["sampling"]]["overall"]["success"] == row["success"]
+
+
+def test_the_expert_is_evaluated(config_file, tmp_path):
+    result = CliRunner().invoke(
+        main, ["eval", str(config_file), "--expert", "--out", str(tmp_path / "out")]
+    )
+    assert result.exit_code == 0, result.output
+    assert "expert                           1.000" in result.output
+
+
+def test_demonstrations_are_written(tmp_path):
+    out = tmp_path / "demos.jsonl"
+    result = CliRunner().invoke(
+        main, ["demos", "textcraft", "--num", "12", "--split", "test", "--out", str(out)]
+    )
+    assert result.exit_code == 0, result.output
+    assert result.output == f"{out}: 12 episodes, 12 judged successful by textcraft\n"
+    rows = read_json_lines(out)
+    assert len({row["item_id"] for row in rows}) == 12
+    assert rows[0]["messages"][-1]["role"] == "assistant"
