@@ -194,7 +194,7 @@ def test_recipes_stand_in_no_telling_order():
 def test_forms():
     assert TextCraft().action_format == ActionLine()
     assert "get 2 oak logs" in TextCraft().instructions()
-    assert SMALL.action_format == WholeReply()
+    assert SMALL.action_format == WholeReply(instruction="")
     assert SMALL.instructions() == ""
 
 

@@ -18,9 +18,9 @@ MASKABLE = ("sdpa", "eager")
 """Attention implementations that take a mask of any shape."""
 GROWING_ROPE = ("dynamic", "longrope")
 """Rotary embeddings that change with the longest sequence of the batch."""
-TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.2}
-"""Of the logits, in their standard deviations. Rounding stays far below; a wrong mask or position
-exceeds it."""
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
+"""Of the logits' mean error, in their standard deviations. Rounding stays far below it, at 1e-5 and
+0.03 for a model of 135M parameters; a wrong mask, position or state exceeds it."""
 
 log = logging.getLogger(__name__)
 
@@ -91,14 +91,14 @@ def _largest_error(model: Any, path: Path) -> float:
                         if row.finish_reason is not None:
                             running.remove(row)
                             path.leave(row)
-        histories = [[*row.token_ids, *row.token_ids[:5]] for row in rows]
+        histories = [[*row.token_ids, *row.token_ids[:2]] for row in rows]
     return max(errors)
 
 
 def _error(model: Any, row: Row, logits_V: Tensor) -> float:
     ids_1T = torch.tensor([row.token_ids], device=model.device)
     alone_V = model(input_ids=ids_1T, use_cache=False).logits[0, -1].float()
-    return float((logits_V.float() - alone_V).abs().max() / alone_V.std())
+    return float((logits_V.float() - alone_V).abs().mean() / alone_V.std())
 
 
 def _row(token_ids: list[int], key: str) -> Row:

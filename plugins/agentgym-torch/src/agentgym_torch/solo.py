@@ -69,7 +69,7 @@ class SoloPath:
         """Compute the next portion of the row.
 
         Returns:
-            The row, if it now waits for its next id, and the logits_1V.
+            The row and its logits_1V if it now waits for its next id, else nothing.
         """
         assert self._running is not None
         row, memory = self._running
@@ -87,7 +87,8 @@ class SoloPath:
         )
         if self._portions != "again":
             memory.cache, memory.length = outputs[self._cache_argument], end
-        return ([row] if end == len(row.token_ids) else []), logits_1V
+        ready = [row] if end == len(row.token_ids) else []
+        return ready, logits_1V[: len(ready)]
 
     def leave(self, row: Row, *, failed: bool = False) -> None:
         """The row is over. Its memory stays for the next turn, unless that failed."""

@@ -1,0 +1,53 @@
+"""Every recipe composes, and those of the paper say what the paper says."""
+
+from pathlib import Path
+
+import pytest
+
+from agentgym_core.catalog import Catalog
+from agentgym_core.config import load_config
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+def load(name):
+    return load_config(RECIPES / name, [], Catalog.installed())
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_recipe_composes(path):
+    config = load(path.name)
+    assert config.name == path.stem.replace("_", "-") or config.name.startswith("textcraft-")
+
+
+@pytest.mark.parametrize(
+    ("name", "horizons"),
+    [("textcraft_fixed.yaml", [30, 30, 30, 30]), ("textcraft_scaling.yaml", [10, 20, 30, 30])],
+)
+def test_the_papers_settings(name, horizons):
+    (stage,) = load(name).stages
+    assert [stage.rounds.max_rounds(step, None) for step in (0, 100, 200, 299)] == horizons
+    assert stage.model.path == "Qwen/Qwen2.5-7B-Instruct"
+    training, limits, grpo = stage.training, stage.limits, stage.algorithm
+    assert (training.tasks_per_step, training.group_size) == (32, 8)
+    assert (grpo.num_minibatches, grpo.num_epochs) == (4, 2)
+    assert (limits.max_prompt_tokens, limits.max_response_tokens) == (512, 10240)
+    assert limits.max_tokens == 512
+    assert (grpo.kl_coef, grpo.kl_estimator) == (0.001, "k3-plain")
+    assert stage.backend.learning_rate == 1e-6
+    assert stage.engine.temperature == 1.0
+    assert stage.evaluation.max_rounds == 30
+    assert stage.evaluation.temperatures == (1.0,)
+
+
+def test_the_quickstarts_horizon_grows_and_fits_every_plan():
+    config = load("quickstart.yaml")
+    reinforce = config.stages[-1]
+    last = reinforce.training.num_steps - 1
+    horizons = [reinforce.rounds.max_rounds(step, None) for step in range(last + 1)]
+    assert horizons == sorted(horizons)
+    assert horizons[0] < horizons[-1]
+    assert horizons[-1] >= 6, "the longest plan has 6 actions"
+    train, test = (reinforce.environments[0].component.tasks(split) for split in ("train", "test"))
+    assert {task.data["goal"] for task in train} == {task.data["goal"] for task in test}
+    assert not {task.id for task in train} & {task.id for task in test}
