@@ -83,6 +83,8 @@ class LocalSampler(Sampler):
         for row in (*self._running, *self._waiting):
             if not row.future.done():
                 row.future.set_exception(RuntimeError(CLOSED))
+        for row in self._running:
+            self._path.leave(row, failed=True)
         self._running.clear()
         self._waiting.clear()
         self._path.forget()

@@ -55,6 +55,7 @@ class SlotCache(Cache):
     def clear(self) -> None:
         """Drop everything, and the memory."""
         self._stored = []
+        self._capacity = 0
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any

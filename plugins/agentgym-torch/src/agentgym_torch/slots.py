@@ -118,18 +118,31 @@ class SlotPath:
         slot.busy = False
         if failed:
             slot.length = 0
+        self._forget_if_unused()
 
     def release(self, key: str) -> None:
         """Let others have the key's slot."""
         slot = self._by_key.pop(key, None)
         if slot is not None:
             slot.key = ""
+        self._forget_if_unused()
+
+    def _forget_if_unused(self) -> None:
+        """Between the steps of a run no key is in use: each begins as with a new sampler.
+
+        So a resumed run computes the very batches of one that was never stopped, and its floating
+        point numbers are equal to the last bit.
+        """
+        if not self._by_row and not self._by_key:
+            self.forget()
 
     def forget(self) -> None:
-        """The weights have changed: nothing that is stored is right any more."""
+        """Nothing that is stored is right any more. Every row has left."""
+        assert not self._by_row, "rows must leave first"
         self._cache.clear()
-        for slot in self._slots:
-            slot.length = 0
+        self._slots = [Slot(index) for index in range(len(self._slots))]
+        self._by_key.clear()
+        self._clock = 0
 
     def _pending(self, row: Row) -> int:
         return len(row.token_ids) - self._by_row[row].length
