@@ -79,9 +79,10 @@ def sampling_name(temperature: float) -> str:
 
 
 def evaluation_orders(
-    environments: Mapping[str, Environment], settings: EvaluationConfig, sampling: Sampling
+    environments: Mapping[str, Environment], settings: EvaluationConfig, temperature: float
 ) -> list[Attempts]:
     """What an evaluation plays: the same tasks, worlds and sampling seeds every time."""
+    sampling = Sampling(temperature=temperature, top_p=settings.top_p, top_k=settings.top_k)
     return [
         Attempts(
             environment=name,

@@ -36,9 +36,10 @@ def plot_learning(rows: Sequence[Row], path: Path, title: str) -> bool:
         success.plot(at, [row["success"] for row in points], marker="o", label=sampling)
         low, high = ([row[f"success_{end}"] for row in points] for end in ("low", "high"))
         success.fill_between(at, low, high, alpha=0.15)
-    for row in rows:
-        if row.get("sampling") == "demonstrator":
-            success.axhline(row["success"], linestyle="--", color="gray", label="demonstrator")
+    demonstrators = [row for row in rows if row.get("sampling") == "demonstrator"]
+    for row in demonstrators[-1:]:  # the one whom the policy imitated last
+        label = f"demonstrator of {row['stage']}"
+        success.axhline(row["success"], linestyle="--", color="gray", label=label)
     success.set(ylabel="success, held-out tasks", ylim=(0, 1), title=title)
     success.legend(loc="lower right")
     reward.plot(x, [row.get("reward") for row in steps], label="reward")

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import attrs
 
 from agentgym_core.batching import Aggregation, OldLogprobs, check_aggregation, make_batch
+from agentgym_core.errors import ConfigError
 from agentgym_core.protocols import Algorithm, StepReport
 from agentgym_core.sequences import to_sequences
 from agentgym_core.statistics import episode_metrics, sampling_gap
@@ -38,6 +39,17 @@ class OnPolicy(Algorithm):
     def needs(self) -> frozenset[str]:
         """The trainer's logprobs, unless the engine's stand in for them."""
         return frozenset({"logprobs"} if self.old_logprobs == "scored" else ())
+
+    async def prepare(self, run: Any) -> None:
+        """Refuse sampling that the loss would be wrong for."""
+        sampling = run.player.sampling
+        for key, full in (("top_p", 1.0), ("top_k", 0)):
+            if getattr(sampling, key) != full:
+                raise ConfigError(
+                    f"engine.{key} is {getattr(sampling, key)}: training needs episodes of the "
+                    f"policy itself, not of its likeliest tokens. Leave it at {full}; "
+                    f"`evaluation.{key}` is free"
+                )
 
     @abstractmethod
     def loss(self, tokens: TokenTensors) -> tuple[Any, Mapping[str, Any]]:

@@ -75,8 +75,7 @@ class Player:
         Raises:
             Interrupted: `stop` was called; no session is left open.
         """
-        if self._stopped:
-            raise Interrupted("the run was asked to stop")
+        await self.go_on()
         table = attrs.evolve(self.table, policy=policy) if policy else self.table
         playing = play_groups(table, orders, self.training.max_concurrent_episodes)
         self._playing = asyncio.ensure_future(playing)
@@ -89,6 +88,16 @@ class Player:
         finally:
             self._playing.cancel()
             self._playing = None
+
+    async def go_on(self) -> None:
+        """Let a signal come through, also in stages that only learn.
+
+        Raises:
+            Interrupted: `stop` was called.
+        """
+        await asyncio.sleep(0)
+        if self._stopped:
+            raise Interrupted("the run was asked to stop")
 
     def stop(self) -> None:
         """Cancel what is being played, and play nothing more."""

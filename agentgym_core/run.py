@@ -84,10 +84,11 @@ class Run:
         keys = {"stage": self.config.name, "phase": "evaluation", "step": step}
         return bool(self.log.find(**keys, sampling=sampling))
 
-    def evaluation_orders(self, sampling: Sampling) -> list[Attempts]:
+    def evaluation_orders(self, temperature: float) -> list[Attempts]:
         """What every evaluation of this stage plays."""
         assert self.config.evaluation is not None
-        return evaluation_orders(self.player.table.environments, self.config.evaluation, sampling)
+        environments = self.player.table.environments
+        return evaluation_orders(environments, self.config.evaluation, temperature)
 
     def record(self, name: str, rows: list[dict[str, Any]]) -> None:
         """Write episodes to `rollouts/<stage>/<name>.jsonl`."""
@@ -228,6 +229,7 @@ async def _train(run: Run) -> None:
             await _evaluate_if_due(run, step)
             if step == training.num_steps:
                 break
+            await run.player.go_on()
             await _step(run, step)
             step += 1
             if training.save_every and step % training.save_every == 0:
@@ -280,8 +282,7 @@ async def _evaluate_if_due(run: Run, step: int) -> None:
         if run.published != step:
             await run.publish(step)
         start = time.perf_counter()
-        orders = run.evaluation_orders(Sampling(temperature=temperature))
-        groups = await run.player.play(orders)
+        groups = await run.player.play(run.evaluation_orders(temperature))
         evaluation = summarize(groups, sampling_name(temperature))
         run.record(f"evaluation-{step:06d}-{evaluation.sampling}", group_rows(groups))
         run.write_evaluation(step, evaluation, time.perf_counter() - start)

@@ -90,6 +90,10 @@ class EvaluationConfig:
     """Attempts at each task and temperature: the n of pass@k."""
     temperatures: tuple[float, ...] = (0.0,)
     """Sampling temperatures, each evaluated and reported apart; 0 is greedy."""
+    top_p: float = 1.0
+    """Tokens are drawn from the most likely ones that together have this probability; 1 is all."""
+    top_k: int = attrs.field(default=0, validator=at_least(0))
+    """Tokens are drawn from that many of the most likely ones; 0 is all."""
     seed: int = 0
     """Seeds the choice of tasks, the worlds and the sampling."""
 
@@ -98,6 +102,8 @@ class EvaluationConfig:
             raise ValueError("temperatures must hold at least one, such as [0.0]")
         if min(self.temperatures) < 0:
             raise ValueError(f"temperatures must not be negative, got {min(self.temperatures)}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
         if len(set(self.temperatures)) < len(self.temperatures):
             raise ValueError("temperatures must differ from each other")
         if not (self.every or self.at_start or self.at_end):

@@ -50,6 +50,7 @@ class Shape:
 
     @property
     def sampled(self) -> int:
+        """Tokens that the policy says."""
         return self.episodes * self.turns * self.reply
 
 
@@ -61,7 +62,7 @@ SHAPES = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Speed of the engine and the trainer.")
     parser.add_argument("--repeat", type=int, default=5)
     repeat = parser.parse_args().repeat
     with tempfile.TemporaryDirectory() as folder:

@@ -72,7 +72,7 @@ def success_table(rows: Sequence[Row]) -> str:
         for row in (row for row in own if row["step"] in ends):
             label = f"{stage} after {row['step']} steps" if row["step"] else f"{stage} at its start"
             if row["sampling"] == "demonstrator":
-                label = "demonstrator"
+                label = f"demonstrator of {stage}"
             sampling = "" if row["sampling"] == "demonstrator" else row["sampling"]
             lines.append(f"  {label:<28} {sampling:<8} {format_success(row)}")
     return "\n".join(lines)

@@ -26,7 +26,7 @@ from agentgym_core.protocols import StartContext
 from agentgym_core.records import group_rows
 from agentgym_core.renderer import Renderer
 from agentgym_core.rollout import Table, play_groups
-from agentgym_core.types import Group, Sampling
+from agentgym_core.types import Group
 
 
 @click.command(name="eval")
@@ -102,9 +102,7 @@ async def _play(
     for sampling in samplings:
         temperature = 1.0 if isinstance(sampling, str) else sampling
         name = sampling if isinstance(sampling, str) else sampling_name(sampling)
-        orders = evaluation_orders(
-            table.environments, stage.evaluation, Sampling(temperature=temperature)
-        )
+        orders = evaluation_orders(table.environments, stage.evaluation, temperature)
         found[name] = await play_groups(table, orders, stage.training.max_concurrent_episodes)
     return found
 

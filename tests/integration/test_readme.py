@@ -12,10 +12,13 @@ SMALL = [
     "stages.0.algorithm.num_demonstrations=32",
     "stages.0.training.num_steps=3",
     "stages.0.backend.warmup_steps=1",
+    "stages.1.algorithm.num_demonstrations=32",
     "stages.1.training.num_steps=2",
-    "stages.1.training.tasks_per_step=2",
-    "stages.1.training.group_size=2",
-    "stages.1.rounds.steps_per_stage=1",
+    "stages.1.backend.warmup_steps=1",
+    "stages.2.training.num_steps=2",
+    "stages.2.training.tasks_per_step=2",
+    "stages.2.training.group_size=2",
+    "stages.2.rounds.steps_per_stage=1",
     "evaluation.num_tasks=4",
 ]
 
@@ -39,7 +42,13 @@ def test_the_first_command_trains_and_ends_with_its_table(tmp_path):
         check=True,
     )
     said = result.stdout
-    for words in ("demonstrator", "imitate after 3 steps", "reinforce after 2 steps", "greedy"):
+    for words in (
+        "demonstrator of imitate",
+        "learn after 3 steps",
+        "imitate after 2 steps",
+        "reinforce after 2 steps",
+        "greedy",
+    ):
         assert words in said.partition("Success on held-out tasks")[2]
     assert re.search(r"reinforce +1/2  success .* reward .* horizon +\d+ .* tokens/s .* left", said)
     assert f"Next: agentgym eval {tmp_path / 'quickstart'}" in said

@@ -184,11 +184,18 @@ def test_another_configuration_is_refused(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "runs" / "small")
     file = tmp_path / "runs" / "small" / "config.yaml"
     file.write_text(file.read_text().replace(str(whole.parent), str(tmp_path / "runs")))
-    with pytest.raises(ConfigError, match=r"holds a run with another configuration: stages.0.seed is 3"):
+    with pytest.raises(
+        ConfigError, match=r"holds a run with another configuration: stages.0.seed is 3"
+    ):
         run(yaml_at(tmp_path), "seed=4")
 
 
-def test_ctrl_c_stops_saves_and_the_same_command_goes_on(whole, tmp_path):
+@pytest.mark.parametrize(
+    "sign",
+    ["rollouts/grpo/step-000001.jsonl", "checkpoints/sft/step-000015"],
+    ids=["while playing", "while learning"],
+)
+def test_ctrl_c_stops_saves_and_the_same_command_goes_on(whole, tmp_path, sign):
     command = [
         sys.executable, "-m", "agentgym_core.cli", "train", str(yaml_at(tmp_path)),
         f"output={tmp_path / 'runs'}",
@@ -196,7 +203,7 @@ def test_ctrl_c_stops_saves_and_the_same_command_goes_on(whole, tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     folder = tmp_path / "runs" / "small"
     deadline = time.monotonic() + 120
-    while not (folder / "rollouts" / "grpo" / "step-000001.jsonl").exists():
+    while not (folder / sign).exists():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -204,7 +211,7 @@ def test_ctrl_c_stops_saves_and_the_same_command_goes_on(whole, tmp_path):
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Stopped, and saved in" in said
-    assert not (folder / "policies" / "grpo").exists()
+    assert not (folder / "policies" / ("grpo" if "grpo" in sign else "sft")).exists()
     again = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     assert "Success on held-out tasks" in again.stdout
     assert facts(folder) == facts(whole)

@@ -98,13 +98,13 @@ def test_a_bad_file_of_demonstrations_is_named(tmp_path, line, says):
 def test_evaluation_has_its_own_horizon_tasks_and_seeds():
     settings = EvaluationConfig(max_rounds=3, num_tasks=20, num_samples=2, seed=5)
     environments = {"countdown": Countdown(longest=90)}
-    orders = evaluation_orders(environments, settings, Sampling(temperature=0.0))
-    assert orders == evaluation_orders(environments, settings, Sampling(temperature=0.0))
+    orders = evaluation_orders(environments, settings, 0.0)
+    assert orders == evaluation_orders(environments, settings, 0.0)
     assert len(orders) == 20
     assert {(o.max_rounds, o.num) for o in orders} == {(3, 2)}
     assert len({o.seed for o in orders}) == 20
     other = evaluation_orders(environments, EvaluationConfig(max_rounds=3, num_tasks=20, seed=6),
-                              Sampling())  # fmt: skip
+                              1.0)  # fmt: skip
     assert [o.task.id for o in other] != [o.task.id for o in orders]
     assert choose_tasks(Countdown(longest=4), "test", 9, 0) == Countdown().tasks("test")
 

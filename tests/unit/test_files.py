@@ -26,7 +26,8 @@ def test_a_folder_is_whole_or_absent(tmp_path):
             (aside / "half").write_text("1")
             raise RuntimeError
 
-    pytest.raises(RuntimeError, fail)
+    with pytest.raises(RuntimeError):
+        fail()
     assert list(tmp_path.iterdir()) == []
     with new_folder(tmp_path / "a") as aside:
         (aside / "whole").write_text("1")

@@ -1,12 +1,23 @@
 import asyncio
 import pickle
+import types
 
 import attrs
 import numpy as np
 import pytest
 
+from agentgym_core.errors import ConfigError
 from agentgym_core.on_policy import OnPolicy
-from agentgym_core.types import Advantages, Ending, Episode, Group, Scores, Task, Turn
+from agentgym_core.types import (
+    Advantages,
+    Ending,
+    Episode,
+    Group,
+    Sampling,
+    Scores,
+    Task,
+    Turn,
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -218,3 +229,12 @@ def test_an_algorithm_is_plain_data():
     assert pickle.loads(pickle.dumps(algorithm)) == algorithm
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         algorithm.num_epochs = 3
+
+
+@pytest.mark.parametrize(("key", "value"), [("top_p", 0.9), ("top_k", 50)])
+def test_training_refuses_to_sample_from_less_than_the_policy(key, value):
+    run = types.SimpleNamespace(player=types.SimpleNamespace(sampling=Sampling(**{key: value})))
+    with pytest.raises(ConfigError, match=rf"engine.{key} is {value}.*evaluation.{key}"):
+        asyncio.run(Plain().prepare(run))
+    run.player.sampling = Sampling()
+    asyncio.run(Plain().prepare(run))

@@ -175,12 +175,45 @@ def test_the_cache_grows_in_the_middle_of_a_reply(start_engine, plain_logprobs):
         assert np.abs(expected - completion.logprobs).max() < EXACT
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("second", [[1, 2, 3, 9, 9, 9, 9, 9, 9], [1, 2], [7, 7, 7, 7, 7, 7, 7, 7]])
+def test_an_episode_may_rewrite_its_history(start_engine, plain_logprobs, deterministic, second):
+    async def run():
+        sampler = await start_engine(deterministic=deterministic)
+        await sampler.complete(request([1, 2, 3, 4, 5], 3, key="a"))
+        return sampler, await sampler.complete(request(second, 3, key="a"))
+
+    sampler, completion = asyncio.run(run())
+    expected = plain_logprobs(sampler._model, [*second, *completion.token_ids])[len(second) :]
+    assert np.abs(expected - completion.logprobs).max() < EXACT
+
+
 def test_two_runs_are_equal_bit_for_bit(start_engine, play):
     async def run():
         return await play(await start_engine(max_batch_size=5), range(12), turns=4)
 
     for a, b in zip(asyncio.run(run()), asyncio.run(run()), strict=True):
         assert a.token_ids.tolist() == b.token_ids.tolist()
+        assert a.logprobs.tolist() == b.logprobs.tolist()
+
+
+def test_when_no_episode_is_left_the_engine_is_as_new(start_engine, play):
+    """So that a step's floating point does not depend on the steps before it."""
+
+    async def run():
+        sampler = await start_engine(max_batch_size=5)
+        await play(sampler, range(20, 27))
+        again = await play(sampler, range(12), turns=4)
+        computed = count_computed(sampler)
+        for _ in range(2):  # without a key, too
+            await sampler.complete(request(range(30), 1))
+        assert computed == [30, 30]
+        return again
+
+    async def fresh():
+        return await play(await start_engine(max_batch_size=5), range(12), turns=4)
+
+    for a, b in zip(asyncio.run(run()), asyncio.run(fresh()), strict=True):
         assert a.logprobs.tolist() == b.logprobs.tolist()
 
 

@@ -47,25 +47,27 @@ def test_cancelling_frees_the_row(start_engine, plain_logprobs):
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("fault", ["error", "nan"])
 def test_a_failing_pass_fails_its_requests_and_nothing_else(
-    start_engine, plain_logprobs, monkeypatch, deterministic
+    start_engine, plain_logprobs, monkeypatch, deterministic, fault
 ):
+    def error(hidden):
+        raise RuntimeError("out of memory")
+
     async def run():
         sampler = await start_engine(deterministic=deterministic)
         before = await sampler.complete(request([4, 5, 6], 3, key="a"))
-        norm = sampler._model.model.norm
-
-        def explode(hidden):
-            raise RuntimeError("out of memory")
-
+        norm = sampler._model.model.layers[0].input_layernorm
+        broken = error if fault == "error" else (lambda hidden: hidden * float("nan"))
         with monkeypatch.context() as patch:
-            patch.setattr(norm, "forward", explode)
+            patch.setattr(norm, "forward", broken)
             ids = (4, 5, 6, *before.token_ids, 9)
             failed = await asyncio.gather(
                 *(sampler.complete(request(ids, 3, key=key)) for key in ("a", "b")),
                 return_exceptions=True,
             )
-        assert [str(error) for error in failed] == ["out of memory"] * 2
+        expected = {"error": "out of memory", "nan": "the model's logits are NaN or infinite"}
+        assert [str(error) for error in failed] == [expected[fault]] * 2
         return sampler, ids, await sampler.complete(request(ids, 3, key="a"))
 
     sampler, ids, after = asyncio.run(run())

@@ -86,6 +86,10 @@ def test_top_p_counts_shares_of_what_top_k_left():
 def test_an_id_of_probability_0_is_never_drawn():
     ids, _ = draw([0.0, 0.3, 0.7, 0.0], [0.0, 1 - 2**-53])
     assert ids == [1, 2]
+    random = np.random.default_rng(0)
+    for _ in range(200):  # totals that round to a little more or less than 1
+        probs = np.append(random.dirichlet(np.ones(30)), 0.0)
+        assert draw(probs, [1 - 2**-53])[0] == [29]
 
 
 def test_a_row_does_not_depend_on_its_neighbours():

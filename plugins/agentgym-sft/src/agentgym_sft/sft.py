@@ -136,5 +136,6 @@ class SFT(Algorithm):
         if run.config.evaluation is None or run.was_evaluated(0, "demonstrator"):
             return
         start = time.perf_counter()
-        groups = await run.player.play(run.evaluation_orders(Sampling()), self._expert)
+        orders = run.evaluation_orders(temperature=1.0)  # which an expert does not read
+        groups = await run.player.play(orders, self._expert)
         run.write_evaluation(0, summarize(groups, "demonstrator"), time.perf_counter() - start)

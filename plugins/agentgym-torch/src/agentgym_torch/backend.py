@@ -41,8 +41,8 @@ class TorchBackend(Backend):
     """Of the computation: `bfloat16` is autocast, with float32 weights."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, a third more time."""
-    device: str = "auto"
-    """`auto`, `cpu` or `cuda`."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto` is the GPU where there is one."""
 
     def start(self, context: StartContext) -> Trainer:
         """Load the model, and a frozen copy of it if `context.needs` has `reference_logprobs`."""

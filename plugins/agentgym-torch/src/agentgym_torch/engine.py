@@ -31,8 +31,8 @@ class LocalEngine(Engine):
     cache of the one that waited longest is dropped and computed again when it returns."""
     max_model_len: int | None = attrs.field(default=None, validator=optional(ge(1)))
     """Most tokens of prompt and reply together; by default what the model was made for."""
-    device: str = "auto"
-    """`auto`, `cpu` or `cuda`."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto` is the GPU where there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     deterministic: bool = False
     """Compute one request at a time, so that a reply depends on the weights, its episode and its

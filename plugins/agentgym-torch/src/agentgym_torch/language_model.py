@@ -13,7 +13,7 @@ def choose_device(name: str) -> torch.device:
     """`auto` is the GPU where there is one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
+    if name == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"`device: {name}` needs a GPU, and torch sees none; use `auto` or `cpu`")
     return torch.device(name)
 

@@ -40,9 +40,10 @@ def sample(
     total_N = cumulative_NV[:, -1]
     if not bool(total_N.isfinite().all()):
         raise FloatingPointError("the model's logits are NaN or infinite")
-    # Below the total even after rounding, so that an id of probability 0 is never drawn.
-    below_N = torch.minimum(uniforms_N * total_N, total_N.nextafter(torch.zeros_like(total_N)))
-    ids_N = torch.searchsorted(cumulative_NV, below_N[:, None], right=True)[:, 0]
+    # A number of at most 1 - 2^-53 times the total stays below it even when rounded, so that an id
+    # of probability 0 is never drawn.
+    places_N1 = (uniforms_N * total_N)[:, None]
+    ids_N = torch.searchsorted(cumulative_NV, places_N1, right=True)[:, 0]
     if bool(greedy_N.any()):
         ids_N = torch.where(greedy_N, logits_NV.argmax(dim=-1), ids_N)
     return ids_N, logprobs_NV.gather(1, ids_N[:, None])[:, 0]

@@ -43,7 +43,7 @@ class SlotCache(Cache):
         """Make room for sequences of that many tokens."""
         if length <= self._capacity:
             return
-        self._capacity = max(256, 1 << (length - 1).bit_length())
+        self._capacity = max(64, 1 << (length - 1).bit_length())
         self._stored = [(self._grown(keys), self._grown(values)) for keys, values in self._stored]
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:

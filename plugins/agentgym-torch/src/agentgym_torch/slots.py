@@ -153,9 +153,10 @@ class SlotPath:
 
     def _prefill_batch(self, behind: Sequence[Row]) -> list[Row]:
         """As many rows as fit, of similar lengths; prompts that begin alike are computed once."""
+        lenders = [slot for slot in self._slots if slot.length >= WORTH_COPYING]
         for row in behind:
             if row in self._newcomers:
-                self._borrow(row)
+                self._borrow(row, lenders)
         batch: list[Row] = []
         for row in sorted(behind, key=self._pending):
             width = min(self._pending(row), PREFILL_TOKENS)
@@ -165,12 +166,12 @@ class SlotPath:
                 batch.append(row)
         return batch
 
-    def _borrow(self, row: Row) -> None:
+    def _borrow(self, row: Row, lenders: Sequence[Slot]) -> None:
         """Copy the beginning of a newcomer from a slot that begins alike."""
         slot = self._by_row[row]
         known = slot.length
         source = slot
-        for other in self._slots:
+        for other in lenders:
             wanted = known + WORTH_COPYING
             if wanted < len(row.token_ids) and other.shares(row.token_ids, wanted):
                 shared = _common_prefix(other.token_ids[: other.length], row.token_ids)
