@@ -41,7 +41,8 @@ def plot_learning(rows: Sequence[Row], path: Path, title: str) -> bool:
         label = f"demonstrator of {row['stage']}"
         success.axhline(row["success"], linestyle="--", color="gray", label=label)
     success.set(ylabel="success, held-out tasks", ylim=(0, 1), title=title)
-    success.legend(loc="lower right")
+    if success.get_legend_handles_labels()[0]:
+        success.legend(loc="lower right")
     reward.plot(x, [row.get("reward") for row in steps], label="reward")
     reward.plot(x, [row.get("horizon_cut") for row in steps], label="cut by the horizon")
     reward.set(ylabel="training episodes, mean")
