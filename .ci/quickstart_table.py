@@ -32,8 +32,9 @@ def figures(folder: Path) -> dict[str, float]:
     }
 
 
-found = [figures(path) for path in sorted(Path(sys.argv[1]).glob("quickstart-*"))]
-print("| | " + " | ".join(f"seed {n + 1}" for n in range(len(found))) + " | mean |")
+paths = sorted(Path(sys.argv[1]).glob("quickstart-*"))
+found = [figures(path) for path in paths]
+print("| | " + " | ".join(f"seed {path.name.split('-')[1]}" for path in paths) + " | mean |")
 print("|---" * (len(found) + 2) + "|")
 mean: dict[str, float] = {}
 for name in found[0]:

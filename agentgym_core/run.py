@@ -14,7 +14,7 @@ import attrs
 
 from agentgym_core import checkpoint, hf
 from agentgym_core.config import RunConfig, StageConfig
-from agentgym_core.errors import CheckpointError, Interrupted
+from agentgym_core.errors import AgentGymError, CheckpointError, ConfigError, Interrupted
 from agentgym_core.evaluate import Evaluation, evaluation_orders, sampling_name, summarize
 from agentgym_core.files import new_folder, write_json, write_json_lines
 from agentgym_core.handler import ModelPolicy
@@ -155,9 +155,11 @@ async def _run_stage(
         temperature=stage.algorithm.training_temperature(stage.engine.temperature),
         needs=needs,
     )
-    trainer = stage.backend.start(context)
+    with _naming("backend"):
+        trainer = stage.backend.start(context)
     try:
-        sampler = await stage.engine.start(context)
+        with _naming("engine"):
+            sampler = await stage.engine.start(context)
         try:
             run = _assemble(stage, folder, model, trainer, sampler, log, report)
             with _stopping(run.player):
@@ -177,7 +179,8 @@ def _assemble(
     log: MetricsLog,
     report: Report,
 ) -> Run:
-    renderer = Renderer(hf.load_tokenizer(model))
+    with _naming("model"):
+        renderer = Renderer(hf.load_tokenizer(model))
     table = Table(
         environments={block.name: block.component for block in stage.environments},
         agent=stage.agent,
@@ -221,7 +224,8 @@ async def _train(run: Run) -> None:
     checkpoints = run.folder / "checkpoints" / run.config.name
     training = run.config.training
     step = _resume(run, checkpoints)
-    run.prepared = await run.config.algorithm.prepare(run)
+    with _naming("algorithm"):
+        run.prepared = await run.config.algorithm.prepare(run)
     await run.publish(step)
     saved = step
     try:
@@ -303,6 +307,17 @@ def _save(run: Run, checkpoints: Path, step: int) -> None:
     checkpoint.save(checkpoints, step, run.player.state(), run.trainer)
     if run.config.training.keep_checkpoints is not None:
         checkpoint.keep_last(checkpoints, run.config.training.keep_checkpoints)
+
+
+@contextmanager
+def _naming(block: str) -> Generator[None]:
+    """What a component refuses before the first step, the configuration asked for: say where."""
+    try:
+        yield
+    except AgentGymError:
+        raise
+    except (ValueError, OSError, ImportError) as error:
+        raise ConfigError(f"{block}: {error}") from error
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -231,6 +232,29 @@ def test_too_many_failures_stop_the_run_and_name_the_last(config_file, monkeypat
         run(config_file, "stages.0.algorithm.num_demonstrations=null",
             f"stages.0.algorithm.data={demonstrations(config_file.parent)}",
             "stages.0.training.num_steps=1", "evaluation=null")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("stages.0.backend.schedule=linear", "warmup_steps"),
+        ("model={scratch: null, path: /nowhere}", "/nowhere"),
+        (
+            "stages.0.algorithm={num_demonstrations: null, data: /nowhere.jsonl}",
+            "algorithm: .*/nowhere.jsonl",
+        ),
+        ("stages.1.engine.top_p=0.5", "engine.top_p is 0.5"),
+    ],
+)
+def test_what_a_component_refuses_at_its_start_is_one_clean_line(config_file, override, says):
+    runs = config_file.parent / "runs"
+    quick = ["stages.0.training.num_steps=2", "stages.0.backend.warmup_steps=2", "evaluation=null"]
+    result = CliRunner().invoke(
+        main, ["train", str(config_file), f"output={runs}", *quick, override]
+    )
+    assert result.exit_code == 2
+    assert re.match(f"error: .*{says}", result.output.splitlines()[-1])
+    assert len(result.output.splitlines()) <= 4
 
 
 def demonstrations(folder: Path) -> Path:
