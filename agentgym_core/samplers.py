@@ -43,7 +43,9 @@ class UniformTaskSampler(TaskSampler):
         return tuple(
             (pool, pool.tasks[place])
             for pool, first, end in zip(pools, firsts, ends, strict=True)
-            for place in _places(pool, first, end, seed)
+            for place in shuffled_places(
+                len(pool.tasks), first, end, seed, "tasks", pool.environment
+            )
         )
 
 
@@ -68,16 +70,18 @@ def apportion(weights: Sequence[float], total: int) -> list[int]:
     return counts
 
 
-def _places(pool: TaskPool, first: int, end: int, seed: int) -> list[int]:
-    """Places in the pool of its draws number first, …, end - 1, counted from the run's start."""
-    size = len(pool.tasks)
+def shuffled_places(size: int, first: int, end: int, *seed: int | str) -> list[int]:
+    """Places in a list for the draws number first, …, end - 1, counted from a run's start.
+
+    Epoch after epoch each place is drawn once, in an order that the seed's parts and the epoch
+    decide.
+    """
     orders: dict[int, IntArray] = {}
     places: list[int] = []
     for draw in range(first, end):
         epoch, position = divmod(draw, size)
         if epoch not in orders:
-            epoch_seed = derive_seed(seed, "tasks", pool.environment, epoch)
-            orders[epoch] = np.random.default_rng(epoch_seed).permutation(size)
+            orders[epoch] = np.random.default_rng(derive_seed(*seed, epoch)).permutation(size)
         places.append(int(orders[epoch][position]))
     return places
 

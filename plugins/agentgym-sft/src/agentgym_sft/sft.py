@@ -21,6 +21,7 @@ from agentgym_core.expert import Demonstrator, ExpertPolicy
 from agentgym_core.files import write_json_lines
 from agentgym_core.protocols import Algorithm, StepReport
 from agentgym_core.rollout import Attempts
+from agentgym_core.samplers import shuffled_places
 from agentgym_core.seeds import derive_seed
 from agentgym_core.supervised import to_supervised
 from agentgym_core.types import Advantages, Message, Sampling, Scores, TokenSequence, TokenTensors
@@ -91,13 +92,9 @@ class SFT(Algorithm):
 
     def _pick(self, run: Any, step: int) -> list[Dialogue]:
         """The step's demonstrations: epoch after epoch, each in an order of its own."""
-        size = len(run.prepared)
-        picked: list[Dialogue] = []
-        for draw in range(step * self.batch_size, (step + 1) * self.batch_size):
-            epoch, position = divmod(draw, size)
-            order = np.random.default_rng(derive_seed(run.seed, "sft", epoch)).permutation(size)
-            picked.append(run.prepared[order[position]])
-        return picked
+        first = step * self.batch_size
+        places = shuffled_places(len(run.prepared), first, first + self.batch_size, run.seed, "sft")
+        return [run.prepared[place] for place in places]
 
     async def _demonstrate(self, run: Any) -> list[tuple[Message, ...]]:
         """Play the training tasks with the expert; the episodes are kept in the run directory."""
