@@ -91,12 +91,16 @@ def make_batch(
     num_epochs: int,
     seed: int,
     old_logprobs: OldLogprobs,
+    learned: Sequence[bool] | None = None,
 ) -> Batch:
     """Divide a step's sequences into the minibatches of its optimizer steps.
 
     Every epoch sees each episode once, in an order that (seed, step, epoch) decides. The sequences
     of an episode stay together; sizes differ by one episode at most; with fewer episodes than
     minibatches there are fewer minibatches. Sequences without a trained token are left out.
+
+    A sequence that is not `learned` counts in the weights of its minibatch, but costs nothing: its
+    loss is known to have no gradient, so its row is left out, and a minibatch of none but such.
 
     The old log-probabilities are those of before the step's first update, over all epochs:
     `scored` by the trainer, or as the engine `sampled` them.
@@ -124,7 +128,13 @@ def make_batch(
         shuffle_seed = derive_seed(seed, "minibatches", step, epoch)
         for indices in _split_by_episode(sequences, num_minibatches, shuffle_seed):
             weights = token_weights([sequences[i] for i in indices], aggregation, constant)
-            minibatches.append(Minibatch(rows=tuple(map(row, indices, weights))))
+            rows = tuple(
+                row(index, share)
+                for index, share in zip(indices, weights, strict=True)
+                if learned is None or learned[index]
+            )
+            if rows:
+                minibatches.append(Minibatch(rows=rows))
     return Batch(step=step, minibatches=tuple(minibatches))
 
 

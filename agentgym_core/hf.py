@@ -3,6 +3,7 @@
 transformers, tokenizers and torch are imported when a function is called, never before.
 """
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,8 @@ def build_scratch(scratch: ScratchModel, texts: Iterable[str], folder: Path, see
         num_key_value_heads=scratch.num_key_value_heads,
         intermediate_size=scratch.intermediate_size,
         max_position_embeddings=scratch.max_position_embeddings,
+        # "SmallInit" (arXiv:1910.05895): so small a model learns about twice as fast at first.
+        initializer_range=math.sqrt(0.4 / scratch.hidden_size),
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

@@ -83,7 +83,8 @@ class OnPolicy(Algorithm):
         scores = run.trainer.score(sequences, self.needs | run.advantage.needs)
         advantages = run.advantage(sequences, scores)
         metrics = sampling_gap(sequences, scores) | dict(advantages.metrics)
-        if not self.has_signal(advantages):
+        learned = self.learned(advantages)
+        if not any(learned):
             return advantages, metrics | {"update_skipped": 1.0}
         batch = make_batch(
             step,
@@ -96,18 +97,17 @@ class OnPolicy(Algorithm):
             num_epochs=self.num_epochs,
             seed=run.seed,
             old_logprobs=self.old_logprobs,
+            learned=learned,
         )
         updated = run.trainer.update(batch, self.loss)
         return advantages, metrics | dict(updated) | {"update_skipped": 0.0}
 
-    def has_signal(self, advantages: Advantages) -> bool:
-        """Whether the loss can have a gradient: from credit, value targets or the reference.
+    def learned(self, advantages: Advantages) -> list[bool]:
+        """Whether the loss of each sequence can have a gradient: from credit, values or reference.
 
-        Without one, an optimizer step would still move the weights by its momentum. An algorithm
-        whose loss has terms of another kind says so here.
+        The others are spared the forward and backward pass. With none at all the step is skipped:
+        it would still move the weights by the optimizer's momentum. An algorithm whose loss has
+        terms of another kind says so here.
         """
-        return (
-            any(values.any() for values in advantages.values)
-            or advantages.returns is not None
-            or "reference_logprobs" in self.needs
-        )
+        other_terms = advantages.returns is not None or "reference_logprobs" in self.needs
+        return [other_terms or bool(values.any()) for values in advantages.values]

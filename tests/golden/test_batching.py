@@ -331,6 +331,18 @@ class TestMinibatches:
         assert batch_of((sequence("000"),)).minibatches == ()
         assert batch_of(()).minibatches == ()
 
+    def test_a_sequence_that_is_not_learned_counts_in_the_weights_only(self):
+        sequences = [sequence("011"), sequence("01", episode=1), sequence("0111", episode=2)]
+        (minibatch,) = batch_of(sequences, learned=[False, True, False]).minibatches
+        (row,) = minibatch.rows
+        assert row.weights.tolist() == [0, 1 / 6]
+        assert row.advantages.tolist() == [0, 1]
+
+    def test_a_minibatch_of_none_but_such_is_left_out(self):
+        sequences = numbered(4)
+        batch = batch_of(sequences, num_minibatches=4, learned=[True, False, False, True])
+        assert sorted(episodes_of(m) for m in batch.minibatches) == [[0], [3]]
+
     def test_the_order_is_a_function_of_seed_step_and_epoch(self):
         def order(**options):
             batch = batch_of(numbered(20), num_minibatches=2, num_epochs=2, **options)

@@ -181,6 +181,18 @@ def test_without_any_signal_the_weights_are_left_alone():
     assert len(report.advantages.values) == 2
 
 
+def test_sequences_without_credit_are_spared():
+    class Reward(Credit):
+        def __call__(self, sequences, scores):
+            return Advantages(values=tuple(s.rewards for s in sequences))
+
+    run = Run((group(1.0, 0.0, 0.0, -1.0),), Reward())
+    run.step(Plain())
+    (minibatch,) = run.batch.minibatches
+    assert sorted(row.advantages.sum() for row in minibatch.rows) == [-1, 1]
+    assert [row.weights.tolist() for row in minibatch.rows] == [[0, 0, 1 / 8, 1 / 8]] * 2
+
+
 @pytest.mark.parametrize(
     ("algorithm", "advantage"),
     [(NearReference(), Credit(value=0.0)), (Plain(), Credit(value=0.0, returns=True))],
