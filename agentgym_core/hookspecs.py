@@ -55,6 +55,11 @@ def register_task_samplers(register: Register) -> None:
 
 
 @hookspec
+def register_rewards(register: Register) -> None:
+    """What training makes of a finished episode: `protocols.Reward`."""
+
+
+@hookspec
 def register_engines(register: Register) -> None:
     """Where tokens are sampled: `protocols.Engine`."""
 
@@ -62,3 +67,13 @@ def register_engines(register: Register) -> None:
 @hookspec
 def register_backends(register: Register) -> None:
     """Where the policy is trained: `protocols.Backend`."""
+
+
+@hookspec
+def register_trackers(register: Register) -> None:
+    """Where metrics go beside `metrics.jsonl`: `protocols.Tracker`."""
+
+
+@hookspec
+def register_commands(register: Register) -> None:
+    """Subcommands of `agentgym`: a click command each, such as `agentgym_viewer.cli:view`."""

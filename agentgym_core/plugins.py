@@ -36,8 +36,11 @@ Kind = Literal[
     "advantage",
     "rounds",
     "task-sampler",
+    "reward",
     "engine",
     "backend",
+    "tracker",
+    "command",
 ]
 
 HOOKS: Mapping[str, Kind] = {
@@ -47,8 +50,11 @@ HOOKS: Mapping[str, Kind] = {
     "register_advantage_estimators": "advantage",
     "register_round_schedulers": "rounds",
     "register_task_samplers": "task-sampler",
+    "register_rewards": "reward",
     "register_engines": "engine",
     "register_backends": "backend",
+    "register_trackers": "tracker",
+    "register_commands": "command",
 }
 """What each hook registers."""
 
@@ -59,8 +65,11 @@ NOUNS: Mapping[Kind, str] = {
     "advantage": "advantage estimator",
     "rounds": "round scheduler",
     "task-sampler": "task sampler",
+    "reward": "reward",
     "engine": "engine",
     "backend": "backend",
+    "tracker": "tracker",
+    "command": "command",
 }
 """What messages call a kind."""
 

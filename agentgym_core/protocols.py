@@ -7,7 +7,7 @@ the default bodies, which is how methods that are added later stay compatible.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import attrs
 
@@ -17,6 +17,7 @@ from agentgym_core.types import (
     Advantages,
     Batch,
     Completion,
+    Episode,
     Group,
     Message,
     Observation,
@@ -331,8 +332,32 @@ class TaskSampler(Protocol):
         return state
 
 
+@attrs.frozen(kw_only=True)
+class EpisodeReward:
+    """What a reward makes of an episode.
+
+    Example: EpisodeReward(turns=(0.0, 0.9), parts={"brevity": -0.1})
+    """
+
+    turns: tuple[float, ...]
+    """One for each turn of the episode."""
+    parts: Mapping[str, float] = attrs.field(factory=dict[str, float])
+    """Named values of the whole episode, for metrics. They need not add up to the reward."""
+
+
+class Reward(Protocol):
+    """What training makes of a finished episode. `success` stays the environment's."""
+
+    def __call__(self, episode: Episode) -> EpisodeReward:
+        """A pure function of the episode, whose turns carry the environment's own reward."""
+        ...
+
+
 class Algorithm(Protocol):
     """How a run learns."""
+
+    default_advantage: ClassVar[str | None] = None
+    """Name of the advantage estimator that goes with it where the run names none."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -353,6 +378,39 @@ class Algorithm(Protocol):
 
     async def train_step(self, run: Any, step: int) -> StepReport:
         """One step of training, from tasks to new weights. `run` is an `agentgym_core.run.Run`."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class RunInfo:
+    """What a tracker is told of a run."""
+
+    name: str
+    folder: Path
+    config: Mapping[str, Any]
+    """The resolved configuration, as in `config.yaml`."""
+
+
+class Tracking(Protocol):
+    """A started tracker."""
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Take one row of `metrics.jsonl`, which has `stage`, `phase` and `step` among its keys.
+
+        After a resume the steps since the last checkpoint come again.
+        """
+        ...
+
+    def close(self) -> None:
+        """Send what is left."""
+        ...
+
+
+class Tracker(Protocol):
+    """Where metrics go beside `metrics.jsonl`."""
+
+    def start(self, run: RunInfo) -> Tracking:
+        """Begin, or go on with the run of that folder."""
         ...
 
 
