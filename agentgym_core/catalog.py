@@ -1,6 +1,5 @@
 """From a name in the YAML file to a built component."""
 
-import importlib
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, cast
@@ -18,7 +17,7 @@ from agentgym_core.plugins import (
     load_plugins,
 )
 from agentgym_core.structure import join, structure
-from agentgym_core.wording import did_you_mean, one_line, shown
+from agentgym_core.wording import did_you_mean, shown
 
 _SHIPPED_BY: Mapping[tuple[Kind, str], str] = {
     ("environment", "babyai"): "agentgym-babyai",
@@ -45,6 +44,7 @@ _SHIPPED_BY: Mapping[tuple[Kind, str], str] = {
     ("engine", "vllm"): "agentgym-vllm",
     ("backend", "deepspeed"): "agentgym-deepspeed",
     ("backend", "torch"): "agentgym-torch",
+    ("command", "view"): "agentgym-viewer",
 }
 """Where this project's own components live. Read only to say what to install."""
 
@@ -79,7 +79,7 @@ class Catalog:
         for registration in self._of(kind):
             if registration.name == name:
                 return _import_component(registration)
-        raise ComponentNotFoundError(self._not_found(kind, name))
+        raise self.not_found(kind, name)
 
     def build(self, kind: Kind, block: Any, path: str) -> Any:
         """Build the component that a YAML block describes.
@@ -106,10 +106,8 @@ class Catalog:
         name = structure(str, fields.pop("use"), join(path, "use"))
         return structure(self.find(kind, name), fields, path)
 
-    def _of(self, kind: Kind) -> list[Registration]:
-        return [known for known in self.plugins.registrations if known.kind == kind]
-
-    def _not_found(self, kind: Kind, name: str) -> str:
+    def not_found(self, kind: Kind, name: str) -> ComponentNotFoundError:
+        """The error for a name that nobody registers; says what to do."""
         names = self.names(kind)
         message = (
             f"no {NOUNS[kind]} is called {name!r}. Installed: {', '.join(names) or 'none'}."
@@ -127,26 +125,22 @@ class Catalog:
         if broken:
             listed = "; ".join(f"{plugin.package} ({plugin.error})" for plugin in broken)
             message += f" Broken plugins that may hold it: {listed}"
-        return message
+        return ComponentNotFoundError(message)
+
+    def _of(self, kind: Kind) -> list[Registration]:
+        return [known for known in self.plugins.registrations if known.kind == kind]
 
 
 def _import_component(registration: Registration) -> type[Any]:
     """Import the class and hold it to rule: frozen, so that it can be shared and written down."""
-    import_string = registration.import_string
-    origin = f"{import_string} (package {registration.package} {registration.version})"
-    module_name, _, class_name = import_string.partition(":")
-    try:
-        cls = getattr(importlib.import_module(module_name), class_name)
-    except Exception as error:  # a plugin's import may raise anything
-        raise PluginError(
-            f"cannot import {origin}: {type(error).__name__}: {one_line(error)}"
-        ) from error
+    cls = registration.load()
     try:
         is_frozen = attrs.inspect(cls).is_frozen
     except (TypeError, attrs.exceptions.NotAnAttrsClassError):
         is_frozen = False
     if not is_frozen:
         raise PluginError(
-            f"{origin} is no frozen attrs class. Decorate it with @attrs.frozen(kw_only=True)"
+            f"{registration.origin} is no frozen attrs class. "
+            "Decorate it with @attrs.frozen(kw_only=True)"
         )
     return cls

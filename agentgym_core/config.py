@@ -15,6 +15,7 @@ from agentgym_core.document import Document, is_block, parse_overrides, read_doc
 from agentgym_core.errors import ConfigError
 from agentgym_core.files import write_text
 from agentgym_core.model import ModelConfig
+from agentgym_core.plugins import Kind
 from agentgym_core.protocols import (
     AdvantageEstimator,
     Agent,
@@ -24,7 +25,9 @@ from agentgym_core.protocols import (
     Environment,
     RoundScheduler,
     TaskSampler,
+    Tracker,
 )
+from agentgym_core.rewards import RewardBlock
 from agentgym_core.settings import EvaluationConfig, Limits, TrainingConfig
 from agentgym_core.stages import (
     COMPONENTS,
@@ -61,6 +64,14 @@ class EnvironmentBlock:
 
 
 @attrs.frozen(kw_only=True)
+class TrackerBlock:
+    """One place where metrics go beside `metrics.jsonl`."""
+
+    use: str
+    component: Tracker
+
+
+@attrs.frozen(kw_only=True)
 class StageConfig:
     """One stage of a run, with every key resolved."""
 
@@ -76,6 +87,8 @@ class StageConfig:
     advantage: AdvantageEstimator | None
     rounds: RoundScheduler
     tasks: TaskSampler
+    reward: tuple[RewardBlock, ...]
+    """Terms of the reward; none is the environment's own."""
     engine: Engine
     backend: Backend
     limits: Limits
@@ -92,6 +105,7 @@ class RunConfig:
     name: str
     output: Path
     """The folder of all runs."""
+    trackers: tuple[TrackerBlock, ...] = ()
     stages: tuple[StageConfig, ...]
     """In order; at least one. Their names differ."""
 
@@ -110,8 +124,10 @@ class RunConfig:
         document = resolved(self)
         if not file.exists():
             write_text(file, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
-        # The folder may have been moved: where it lies is no part of what it holds.
-        written = {**read_document(file), "output": document["output"]}
+        # The folder may have been moved: where it lies is no part of what it holds, and neither is
+        # who watches.
+        here = {key: document[key] for key in ("output", "trackers")}
+        written = {**read_document(file), **here}
         difference = _difference(written, document, "")
         if difference:
             raise ConfigError(
@@ -144,7 +160,8 @@ def compose(document: Document, changes: Document, catalog: Catalog) -> RunConfi
         StageConfig(name=stage_name, model=model, **part)
         for stage_name, part in zip(names, parts, strict=True)
     ]
-    return RunConfig(name=name, output=output, stages=tuple(built))
+    trackers = _trackers(run["trackers"], catalog)
+    return RunConfig(name=name, output=output, trackers=trackers, stages=tuple(built))
 
 
 def resolved(config: RunConfig) -> Document:
@@ -153,6 +170,9 @@ def resolved(config: RunConfig) -> Document:
     run = {
         "name": config.name,
         "output": str(config.output),
+        "trackers": [
+            {"use": block.use, **unstructure(block.component)} for block in config.trackers
+        ],
         "model": unstructure(config.stages[0].model),
     }
     if len(stages) == 1 and stages[0]["name"] == config.stages[0].uses["algorithm"]:
@@ -181,6 +201,11 @@ def _resolved_stage(stage: StageConfig) -> Document:
             key: None if part is None else {"use": stage.uses[key], **unstructure(part)}
             for key, part in components.items()
         },
+        "reward": [
+            {"use": block.use, "weight": block.weight, **unstructure(block.component)}
+            for block in stage.reward
+        ]
+        or None,
         **{key: unstructure(getattr(stage, key)) for key in SETTINGS},
     }
 
@@ -206,6 +231,7 @@ def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
         "from_base": stage.from_base,
         "seed": structure(int, stage.values["seed"], stage.path("seed")),
         "environments": _environments(stage, catalog),
+        "reward": _rewards(stage, catalog),
         "uses": {key: _use(block) for key, block in blocks.items()},
     }
 
@@ -224,35 +250,70 @@ def _environments(stage: StageDocument, catalog: Catalog) -> tuple[EnvironmentBl
         raise ConfigError("environments: give `environment` or `environments`, not both")
     if "environments" in stage.values:
         path = stage.path("environments")
-        blocks = structure(tuple[Any, ...], stage.values["environments"], path)
-        if not blocks:
+        value = structure(tuple[Any, ...], stage.values["environments"], path)
+        if not value:
             raise ConfigError(f"{path}: expected at least one environment, got none")
-        paths = [join(path, index) for index in range(len(blocks))]
+        blocks = _numbered_blocks(list(value), path)
     else:
-        blocks, paths = [required(stage.values, "environment")], [stage.path("environment")]
-    built = [_environment(block, path, catalog) for block, path in zip(blocks, paths, strict=True)]
-    names = distinct([None] * len(built), [part["use"] for part in built])
+        blocks = {stage.path("environment"): required(stage.values, "environment")}
+    built = {path: _environment(block, path, catalog) for path, block in blocks.items()}
+    names = distinct([None] * len(built), [part["use"] for part in built.values()])
     return tuple(
         construct(EnvironmentBlock, {"name": name, **part}, path)
-        for name, part, path in zip(names, built, paths, strict=True)
+        for name, (path, part) in zip(names, built.items(), strict=True)
     )
 
 
 def _environment(block: Any, path: str, catalog: Catalog) -> dict[str, Any]:
     """The fields of an `EnvironmentBlock`, but for its name."""
-    fields = dict(block) if is_block(block) else block
+    for key in _SERVING_KEYS:
+        if is_block(block) and key in block:
+            raise ConfigError(
+                f"{join(path, key)}: environments behind servers come with serving, which this "
+                "version does not have. Leave the key out, and it runs in this process"
+            )
+    return _component("environment", block, path, catalog, weight=float, split=str)
+
+
+def _rewards(stage: StageDocument, catalog: Catalog) -> tuple[RewardBlock, ...]:
+    value, path = stage.values["reward"], stage.path("reward")
+    if value == []:
+        raise ConfigError(
+            f"{path}: expected at least one reward, got none. Leave the key out to train on the "
+            "environment's own"
+        )
+    blocks = {} if value is None else _numbered_blocks(value, path)
+    return tuple(
+        construct(RewardBlock, _component("reward", block, at, catalog, weight=float), at)
+        for at, block in blocks.items()
+    )
+
+
+def _trackers(value: Any, catalog: Catalog) -> tuple[TrackerBlock, ...]:
+    blocks = {} if value is None else _numbered_blocks(value, "trackers")
+    return tuple(
+        TrackerBlock(**_component("tracker", block, path, catalog))
+        for path, block in blocks.items()
+    )
+
+
+def _numbered_blocks(value: Any, path: str) -> dict[str, Any]:
+    """By their paths: the blocks of a list, or the one block that stands in place of a list."""
+    if not isinstance(value, list):
+        return {path: value}
+    return {join(path, index): block for index, block in enumerate(cast("list[Any]", value))}
+
+
+def _component(
+    kind: Kind, block: Any, path: str, catalog: Catalog, **reserved: type
+) -> dict[str, Any]:
+    """Build the block's component; the reserved keys, which belong to the run, stand beside it."""
     parts: dict[str, Any] = {}
-    if is_block(fields):
-        for key in _SERVING_KEYS:
-            if key in fields:
-                raise ConfigError(
-                    f"{join(path, key)}: environments behind servers come with serving, which this "
-                    "version does not have. Leave the key out, and it runs in this process"
-                )
-        for key, annotation in (("weight", float), ("split", str)):
-            if key in fields:
-                parts[key] = structure(annotation, fields.pop(key), join(path, key))
-    component = catalog.build("environment", fields, path)
+    fields: Any = dict(block) if is_block(block) else block
+    for key, annotation in reserved.items():
+        if is_block(fields) and key in fields:
+            parts[key] = structure(annotation, fields.pop(key), join(path, key))
+    component = catalog.build(kind, fields, path)
     return {"use": _use(block), "component": component, **parts}
 
 

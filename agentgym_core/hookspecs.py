@@ -56,7 +56,7 @@ def register_task_samplers(register: Register) -> None:
 
 @hookspec
 def register_rewards(register: Register) -> None:
-    """What training makes of a finished episode: `protocols.Reward`."""
+    """What a run makes of a finished episode: `protocols.Reward`."""
 
 
 @hookspec

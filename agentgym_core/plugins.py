@@ -13,6 +13,7 @@ which `agentgym plugins` answers.
 """
 
 import dataclasses
+import importlib
 import importlib.metadata
 import os
 import re
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 import pluggy
 
@@ -113,6 +114,23 @@ class Registration:
     package: str
     version: str
     hook: str
+
+    @property
+    def origin(self) -> str:
+        """What it names, and whose it is, for errors."""
+        return f"{self.import_string} (package {self.package} {self.version})"
+
+    def load(self) -> Any:
+        """Import what it names.
+
+        Raises:
+            PluginError: that fails, for whatever reason.
+        """
+        module, _, name = self.import_string.partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (Exception, SystemExit) as error:  # a plugin's import may raise anything
+            raise PluginError(f"cannot import {self.origin}: {_describe(error)}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -346,7 +346,7 @@ class EpisodeReward:
 
 
 class Reward(Protocol):
-    """What training makes of a finished episode. `success` stays the environment's."""
+    """What a run makes of a finished episode. The verdict `success` stays the environment's."""
 
     def __call__(self, episode: Episode) -> EpisodeReward:
         """A pure function of the episode, whose turns carry the environment's own reward."""

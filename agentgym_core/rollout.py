@@ -22,6 +22,7 @@ from agentgym_core.errors import (
 )
 from agentgym_core.handler import Policy, RecordingHandler
 from agentgym_core.protocols import Agent, Environment, Session
+from agentgym_core.rewards import RewardBlock, rewarded
 from agentgym_core.seeds import derive_seed
 from agentgym_core.session import EpisodeSession
 from agentgym_core.types import Ending, Episode, Group, Sampling, Task, Turn
@@ -42,6 +43,8 @@ class Table:
     environments: Mapping[str, Environment]
     agent: Agent
     policy: Policy
+    rewards: tuple[RewardBlock, ...] = ()
+    """Their sum takes the place of the environment's reward; none leaves it as it is."""
     max_retries: int = 2
 
 
@@ -111,7 +114,7 @@ async def _play_with_retries(
                 episode.error,
             )
             episode = await play_episode(table, order, sample)
-    return episode
+    return rewarded(episode, table.rewards)
 
 
 async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:

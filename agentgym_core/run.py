@@ -5,7 +5,7 @@ import importlib.metadata
 import platform
 import signal
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from agentgym_core import checkpoint, hf
-from agentgym_core.config import RunConfig, StageConfig
+from agentgym_core.config import RunConfig, StageConfig, resolved
 from agentgym_core.errors import AgentGymError, CheckpointError, ConfigError, Interrupted
 from agentgym_core.evaluate import Evaluation, evaluation_orders, sampling_name, summarize
 from agentgym_core.files import new_folder, write_json, write_json_lines
@@ -23,6 +23,7 @@ from agentgym_core.model import ModelConfig
 from agentgym_core.player import Player
 from agentgym_core.protocols import (
     AdvantageEstimator,
+    RunInfo,
     Sampler,
     StartContext,
     StepReport,
@@ -32,10 +33,8 @@ from agentgym_core.protocols import (
 from agentgym_core.records import group_rows
 from agentgym_core.renderer import Renderer
 from agentgym_core.rollout import Attempts, Table
+from agentgym_core.tracking import Report, tracking
 from agentgym_core.types import Sampling
-
-Report = Callable[[Mapping[str, Any]], None]
-"""Is shown every row of metrics.jsonl as it is written."""
 
 
 @attrs.define(kw_only=True)
@@ -107,6 +106,14 @@ async def train(config: RunConfig, report: Report) -> Path:
     """
     folder = config.open_folder()
     _write_versions(folder / "versions.json")
+    trackers = [block.component for block in config.trackers]
+    info = RunInfo(name=config.name, folder=folder, config=resolved(config))
+    with tracking(trackers, info, report) as report:
+        await _train_stages(config, folder, report)
+    return folder
+
+
+async def _train_stages(config: RunConfig, folder: Path, report: Report) -> None:
     log = MetricsLog(folder / "metrics.jsonl")
     base = _base_model(config, folder)
     model = base
@@ -120,7 +127,6 @@ async def train(config: RunConfig, report: Report) -> Path:
             attn_implementation=base.attn_implementation,
             trust_remote_code=base.trust_remote_code,
         )
-    return folder
 
 
 def _write_versions(path: Path) -> None:
@@ -185,6 +191,7 @@ def _assemble(
         environments={block.name: block.component for block in stage.environments},
         agent=stage.agent,
         policy=ModelPolicy(renderer=renderer, sampler=sampler, limits=stage.limits),
+        rewards=stage.reward,
         max_retries=stage.training.max_retries,
     )
     pools = [

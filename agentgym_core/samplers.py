@@ -1,4 +1,7 @@
-"""The task sampler that is built in: every task equally often, pools mixed by weight."""
+"""The default task sampler, every task equally often, and what all samplers share: the mix.
+
+Environments mix by their weights: see `shares`.
+"""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -36,17 +39,25 @@ class UniformTaskSampler(TaskSampler):
         Raises:
             ValueError: there are no pools, a weight is not a positive number, or a pool is empty.
         """
-        _check_pools(pools)
-        weights = [pool.weight for pool in pools]
-        firsts = apportion(weights, step * num_tasks)
-        ends = apportion(weights, (step + 1) * num_tasks)
+        check_pools(pools)
         return tuple(
             (pool, pool.tasks[place])
-            for pool, first, end in zip(pools, firsts, ends, strict=True)
+            for pool, (first, end) in zip(pools, shares(pools, num_tasks, step), strict=True)
             for place in shuffled_places(
                 len(pool.tasks), first, end, seed, "tasks", pool.environment
             )
         )
+
+
+def shares(pools: Sequence[TaskPool], num_tasks: int, step: int) -> list[tuple[int, int]]:
+    """Which draws of each pool a step makes: number first, …, end - 1, counted from step 0.
+
+    So the mix holds over the steps together, also where a pool's share of one is no whole number.
+    """
+    weights = [pool.weight for pool in pools]
+    firsts = apportion(weights, step * num_tasks)
+    ends = apportion(weights, (step + 1) * num_tasks)
+    return list(zip(firsts, ends, strict=True))
 
 
 def apportion(weights: Sequence[float], total: int) -> list[int]:
@@ -86,7 +97,8 @@ def shuffled_places(size: int, first: int, end: int, *seed: int | str) -> list[i
     return places
 
 
-def _check_pools(pools: Sequence[TaskPool]) -> None:
+def check_pools(pools: Sequence[TaskPool]) -> None:
+    """Refuse a mix that no share can be computed of; see `UniformTaskSampler.select`."""
     if not pools:
         raise ValueError("there are no tasks to train on: the run has no environment")
     for pool in pools:

@@ -23,24 +23,26 @@ COMPONENTS: Mapping[str, Kind] = {
     "engine": "engine",
     "backend": "backend",
 }
-"""Keys whose block names a component, apart from `environment` and `environments`."""
+"""Keys whose block names a component, apart from `environment`, `environments` and `reward`."""
 SETTINGS: Mapping[str, Any] = {
     "limits": Limits,
     "training": TrainingConfig,
     "evaluation": EvaluationConfig | None,
 }
 """Keys whose block is plain settings."""
-SHARED_KEYS = ("seed", "environment", "environments", *COMPONENTS, *SETTINGS)
+SHARED_KEYS = ("seed", "environment", "environments", *COMPONENTS, "reward", *SETTINGS)
 """What a run says for all its stages and a stage may say for itself."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_RUN_KEYS = ("name", "output", "model", *SHARED_KEYS, "stages")
+_RUN_KEYS = ("name", "output", "trackers", "model", *SHARED_KEYS, "stages")
 _STAGE_KEYS = ("name", "model", *SHARED_KEYS)
 _DEFAULTS: Document = {
     "output": "runs",
+    "trackers": None,
     "seed": 0,
     "rounds": {"use": "fixed"},
     "tasks": {"use": "uniform"},
+    "reward": None,
     "evaluation": None,
 }
 

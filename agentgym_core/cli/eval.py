@@ -96,6 +96,7 @@ async def _play(
         environments={block.name: block.component for block in stage.environments},
         agent=stage.agent,
         policy=policy,
+        rewards=stage.reward,
         max_retries=stage.training.max_retries,
     )
     found: dict[str, tuple[Group, ...]] = {}

@@ -197,6 +197,9 @@ def test_the_core_registers_components_that_exist(monkeypatch):
     core = Catalog.installed()
     assert core.names("agent") == ("act", "react")
     assert core.names("rounds") == ("fixed",)
-    assert core.names("task-sampler") == ("uniform",)
+    assert core.names("task-sampler") == ("curriculum", "from-file", "uniform")
+    assert core.names("reward") == ("environment", "format-penalty", "round-cost", "success")
+    assert core.names("tracker") == ("tensorboard", "wandb")
     for registration in core.plugins.registrations:
-        assert attrs.has(core.find(registration.kind, registration.name))
+        if registration.kind != "command":
+            assert attrs.has(core.find(registration.kind, registration.name))

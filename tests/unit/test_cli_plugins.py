@@ -119,12 +119,6 @@ def test_other_errors_are_not_swallowed(monkeypatch):
     assert isinstance(result.exception, ZeroDivisionError)
 
 
-def test_an_unknown_command():
-    result = CliRunner().invoke(main, ["plugin"])
-    assert result.exit_code == 2
-    assert "No such command 'plugin'" in result.stderr
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_listed_command_exists(name):
     assert isinstance(main.get_command(click.Context(main), name), click.Command)
@@ -137,8 +131,8 @@ try:
     main(sys.argv[1:])
 except SystemExit as exit:
     assert not exit.code, exit.code
-heavy = {"numpy", "torch", "transformers", "attrs", "yaml"} & set(sys.modules)
-assert not heavy, heavy
+heavy = {"numpy", "torch", "transformers", "attrs", "yaml", "wandb", "tensorboardX"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
 
 
@@ -163,4 +157,4 @@ def test_answers_without_importing_anything_heavy(arguments):
             assert help_ in result.stdout
     if "--json" in arguments:
         names = {known["name"] for known in json.loads(result.stdout)["registrations"]}
-        assert {"act", "react", "fixed", "uniform"} <= names
+        assert {"act", "react", "fixed", "uniform", "success", "tensorboard", "train"} <= names

@@ -13,10 +13,11 @@ PLUGINS = CORE.parent / "plugins"
 PLUGIN_SOURCES = sorted(PLUGINS.glob("*/src/*"))
 
 LAYERS = [
-    "errors wording files hookspecs types actions model seeds settings builtin",
+    "errors wording files hookspecs types actions model seeds settings commands builtin",
     "protocols",
-    "hf renderer handler session sequences rollout batching losses rounds samplers agents expert "
-    "demonstrations supervised statistics records",
+    "hf renderer handler session sequences rewards rollout batching losses rounds samplers "
+    "task_files curriculum agents expert demonstrations supervised statistics records tracking "
+    "trackers",
     "on_policy",
     "plugins structure document stages catalog config",
     "player evaluate checkpoint metrics learning_curve run testing",
@@ -25,7 +26,9 @@ LAYERS = [
 """A module imports from its own layer and those above it in this list, and never in a circle."""
 LAYER_OF = {name: index for index, layer in enumerate(LAYERS) for name in layer.split()}
 
-HEAVY = {"torch", "transformers", "tokenizers", "jinja2", "matplotlib"}
+HEAVY = {
+    "torch", "transformers", "tokenizers", "jinja2", "matplotlib", "tensorboardX", "wandb"
+}  # fmt: skip
 """Extras of the core, and what only plugins need."""
 
 

@@ -9,6 +9,7 @@ from agentgym_core import hookimpl, hookspecs
 from agentgym_core.errors import ConfigError, PluginError
 from agentgym_core.plugins import (
     HOOKS,
+    NOUNS,
     BrokenPlugin,
     PluginSource,
     Registration,
@@ -51,6 +52,29 @@ def error_of(*hooks, load=None):
 def test_every_hook_of_the_contract_is_collected():
     specs = {name for name in vars(hookspecs) if name.startswith("register_")}
     assert set(HOOKS) == specs
+
+
+def registers(hook, *names):
+    """A hook of any kind."""
+
+    def implementation(register):
+        for name in names:
+            register(name, "world.parts:Part")
+
+    implementation.__name__ = hook
+    return hookimpl(implementation)
+
+
+@pytest.mark.parametrize(("hook", "kind"), HOOKS.items())
+def test_every_kind_is_registered_and_held_to_the_same_rules(hook, kind):
+    found = load_plugins([source("one", registers(hook, "part"))])
+    assert [(known.kind, known.hook) for known in found.registrations] == [(kind, hook)]
+    assert error_of(registers(hook, "part", "part")) == f"{hook}: 'part' is registered twice"
+    with pytest.raises(PluginError) as error:
+        load_plugins([source(name, registers(hook, "part")) for name in ("one", "two")])
+    assert str(error.value).startswith(
+        f"two plugins register the {NOUNS[kind]} 'part': one 1.2.0 and two 1.2.0."
+    )
 
 
 def test_a_registration_says_where_it_comes_from():
@@ -215,13 +239,15 @@ def test_two_packages_with_one_entry_point_are_an_error_even_if_both_are_broken(
 
 @pytest.fixture
 def two_packages(tmp_path, monkeypatch):
-    """Two installed distributions, and nothing else of the group `agentgym`."""
+    """Two installed distributions, with every hook, and no other of the group `agentgym`."""
     for package, version in (("agentgym-sun", "1.0"), ("Moon_Pack", "2.0")):
         module = package.replace("-", "_").lower()
+        name = module.replace("_", "-")
+        hooks = "".join(
+            f"@hookimpl\ndef {hook}(register):\n    register({name!r}, 'a:A')\n" for hook in HOOKS
+        )
         (tmp_path / f"{module}_plugin.py").write_text(
-            "from agentgym_core import hookimpl\n"
-            "@hookimpl\n"
-            f"def register_agents(register):\n    register('{module.replace('_', '-')}', 'a:A')\n"
+            f"from agentgym_core import hookimpl\n{hooks}"
         )
         info = tmp_path / f"{module}-{version}.dist-info"
         info.mkdir()
@@ -240,9 +266,12 @@ def two_packages(tmp_path, monkeypatch):
 
 def test_installed_packages_are_found_by_their_entry_points(two_packages):
     found = installed_plugins()
-    assert [(known.name, known.package, known.version) for known in found.registrations] == [
-        ("agentgym-sun", "agentgym-sun", "1.0"),
-        ("moon-pack", "Moon_Pack", "2.0"),
+    assert [
+        (known.kind, known.name, known.package, known.version) for known in found.registrations
+    ] == [
+        (kind, *names)
+        for kind in NOUNS
+        for names in (("agentgym-sun", "agentgym-sun", "1.0"), ("moon-pack", "Moon_Pack", "2.0"))
     ]
     assert found.left_out == ()
 
@@ -262,7 +291,9 @@ def test_variables_choose_packages(two_packages, load, block, expected, left_out
     if block is not None:
         two_packages.setenv("AGENTGYM_BLOCK_PLUGINS", block)
     found = installed_plugins()
-    assert [known.name for known in found.registrations] == expected
+    assert [(known.kind, known.name) for known in found.registrations] == [
+        (kind, name) for kind in NOUNS for name in expected
+    ], "of every kind"
     assert found.left_out == left_out
 
 

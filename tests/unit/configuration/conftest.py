@@ -46,6 +46,11 @@ class Part:
     learning_rate: float = 1e-3
 
 
+@attrs.frozen(kw_only=True)
+class Quiet:
+    project: str = "default"
+
+
 def toy_plugin():
     module = ModuleType("toy_plugin")
     registrations = {
@@ -55,6 +60,7 @@ def toy_plugin():
         "register_round_schedulers": {"growing": "Growing"},
         "register_engines": {"toy": "Part"},
         "register_backends": {"toy": "Part"},
+        "register_trackers": {"quiet": "Quiet"},
     }
 
     def hook_for(names):

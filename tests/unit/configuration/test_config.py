@@ -10,6 +10,7 @@ from agentgym_core.agents.react import React
 from agentgym_core.config import EnvironmentBlock, compose, load_config, resolved
 from agentgym_core.errors import ConfigError
 from agentgym_core.model import ModelConfig, ScratchModel
+from agentgym_core.rewards import EnvironmentReward, FormatPenalty, RoundCost, SuccessReward
 from agentgym_core.rounds import FixedRoundsScheduler
 from agentgym_core.samplers import UniformTaskSampler
 from agentgym_core.settings import EvaluationConfig, Limits, TrainingConfig
@@ -77,6 +78,51 @@ def test_several_environments_have_weights_splits_and_names_of_their_own(load):
     ]
 
 
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ("success", [("success", SuccessReward(), 1.0)]),
+        ("{use: success, weight: 2}", [("success", SuccessReward(), 2.0)]),
+        (
+            "[environment, {use: format-penalty, weight: -0.5, penalty: 2}]",
+            [
+                ("environment", EnvironmentReward(), 1.0),
+                ("format-penalty", FormatPenalty(penalty=2.0), -0.5),
+            ],
+        ),
+    ],
+)
+def test_a_reward_is_one_block_or_a_weighted_list(load, block, expected):
+    (stage,) = load(f"{BASE}\nreward: {block}").stages
+    assert [(b.use, b.component, b.weight) for b in stage.reward] == expected
+
+
+def test_without_a_reward_there_is_the_environments_own(load):
+    assert load().stages[0].reward == load(BASE + "reward: null").stages[0].reward == ()
+
+
+def test_a_stage_has_a_reward_of_its_own_and_overrides_reach_its_terms(load):
+    text = f"{BASE}\nreward: [success]\nstages: [{{}}, {{reward: [environment, round-cost]}}]"
+    first, second = load(text, "stages.1.reward.1.cost=0.5").stages
+    assert [block.use for block in first.reward] == ["success"]
+    assert second.reward[1].component == RoundCost(cost=0.5)
+
+
+def test_trackers_belong_to_the_run(load):
+    config = load(f"{BASE}\ntrackers: [quiet, {{use: quiet, project: mazes}}]")
+    assert [(b.use, b.component.project) for b in config.trackers] == [
+        ("quiet", "default"),
+        ("quiet", "mazes"),
+    ]
+    assert load().trackers == ()
+
+
+def test_a_run_goes_on_with_other_trackers(load, tmp_path):
+    overrides = [f"output={tmp_path}/runs"]
+    load(BASE, *overrides).open_folder()
+    load(BASE, *overrides, "trackers=[quiet]").open_folder()
+
+
 def test_a_model_from_scratch(load):
     config = load(with_block("model: {scratch: {num_layers: 2}}"))
     assert config.stages[0].model == ModelConfig(scratch=ScratchModel(num_layers=2))
@@ -96,6 +142,8 @@ SEVERAL = BASE.replace(
         BASE + "advantage: null",
         BASE + "evaluation: {max_rounds: 9, num_tasks: 4}\noutput: elsewhere\nseed: 3",
         SEVERAL,
+        BASE + "reward: [success, {use: round-cost, weight: 0.5}]\ntrackers: {use: quiet}",
+        BASE + "stages: [{reward: success}, {}]",
         BASE + "stages: [{}, {model: base, seed: 4, rounds: {use: growing, rounds: [1, 2]}}]",
     ],
 )
@@ -109,6 +157,7 @@ def test_the_resolved_configuration_holds_every_default(load):
     assert resolved(load()) == {
         "name": "quick",
         "output": "runs",
+        "trackers": [],
         "model": {
             **{field.name: field.default for field in attrs.fields(ModelConfig)},
             "path": "some/model",
@@ -122,6 +171,7 @@ def test_the_resolved_configuration_holds_every_default(load):
         "advantage": {"use": "credit", "scale": 1.0},
         "rounds": {"use": "fixed", "rounds": 4},
         "tasks": {"use": "uniform"},
+        "reward": None,
         "engine": {"use": "toy", "learning_rate": 0.001},
         "backend": {"use": "toy", "learning_rate": 1e-6},
         "limits": {"max_prompt_tokens": 100, "max_response_tokens": 200, "max_tokens": 20},

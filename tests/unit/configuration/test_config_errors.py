@@ -69,6 +69,40 @@ from .conftest import BASE, with_block
             "version does not have. Leave the key out, and it runs in this process",
         ),
         ("environments: [maze]", "environments: give `environment` or `environments`, not both"),
+        (
+            "reward: []",
+            "reward: expected at least one reward, got none. Leave the key out to train on the "
+            "environment's own",
+        ),
+        (
+            "reward: {weight: 2}",
+            "reward.use: required field missing. Installed: environment, "
+            "format-penalty, round-cost, success",
+        ),
+        (
+            "reward: [success, {use: success, weight: .inf}]",
+            "reward.1: weight must be finite, got inf",
+        ),
+        ("reward: {use: success, weight: big}", "reward.weight: expected a number, got 'big'"),
+        (
+            "reward: [{use: format-penalty, penlty: 1}]",
+            "reward.0.penlty: unknown key. Did you mean penalty?",
+        ),
+        ("reward: {use: round-cost, cost: -1}", "reward: 'cost' must be >= 0: -1.0"),
+        ("reward: 3", "reward: expected a name or a block of keys, got 3"),
+        (
+            "trackers: [{use: quiet, projct: a}]",
+            "trackers.0.projct: unknown key. Did you mean project?",
+        ),
+        (
+            "trackers: {}",
+            "trackers.use: required field missing. Installed: quiet, tensorboard, wandb",
+        ),
+        (
+            "tasks: {use: curriculum, floor: 0}",
+            "tasks: floor must be above 0 and at most 1, got 0",
+        ),
+        ("tasks: from-file", "tasks.path: required field missing"),
         ("stages: []", "stages: expected a list of blocks, got []"),
         ("stages: [imitate]", "stages.0: expected a block of keys, got 'imitate'"),
     ],

@@ -9,9 +9,12 @@ import pytest
 import yaml
 
 import agentgym_core
+from agentgym_core import builtin
 from agentgym_core.catalog import Catalog
 from agentgym_core.config import EnvironmentBlock, load_config
+from agentgym_core.curriculum import CurriculumTaskSampler
 from agentgym_core.model import ModelConfig, ScratchModel
+from agentgym_core.rewards import RewardBlock
 from agentgym_core.settings import EvaluationConfig, Limits, TrainingConfig
 from agentgym_core.stages import SHARED_KEYS
 
@@ -63,6 +66,31 @@ def test_a_row_for_every_key_of_an_environments_block(key):
     assert docstrings(EnvironmentBlock)[key] in PAGE
 
 
+def test_a_row_for_every_key_of_the_curriculum():
+    for key, text in docstrings(CurriculumTaskSampler).items():
+        field = getattr(attrs.fields(CurriculumTaskSampler), key)
+        assert f"\n| `{key}` | {default(field)} | {text} |\n" in PAGE
+
+
+def test_a_row_for_the_weight_of_a_reward():
+    field = attrs.fields(RewardBlock).weight
+    text = docstrings(RewardBlock)["weight"]
+    assert f"\n| `weight` | {default(field)} | {text} |\n" in PAGE
+
+
+@pytest.mark.parametrize("kind", ["task-sampler", "reward", "tracker"])
+def test_a_row_for_everything_built_in_that_names_its_keys(kind):
+    core = Catalog.of_modules(builtin)
+    for name in core.names(kind):
+        cls = core.find(kind, name)
+        row = re.search(rf"\n\| `{name}` \|.*", PAGE)
+        assert row, name
+        if cls is not CurriculumTaskSampler:  # which has a table of its own
+            for field in attrs.fields(cls):
+                number = f" ({field.default})" if isinstance(field.default, float) else ""
+                assert f"`{field.name}`{number}" in row[0] or f"`{field.name}: " in row[0]
+
+
 def test_a_row_for_every_key_of_the_model():
     for key, text in docstrings(ModelConfig).items():
         assert re.search(rf"\n\| `{key}` \|.*\| {re.escape(text)}", PAGE)
@@ -73,7 +101,9 @@ def test_every_key_of_a_model_from_scratch():
         assert f"`{field.name}` ({field.default})" in PAGE
 
 
-@pytest.mark.parametrize("key", ["name", "output", "model", *SHARED_KEYS, "stages", "include"])
+@pytest.mark.parametrize(
+    "key", ["name", "output", "trackers", "model", *SHARED_KEYS, "stages", "include"]
+)
 def test_a_row_for_every_key_of_a_run(key):
     assert f"\n| `{key}` | " in PAGE
 

@@ -159,9 +159,9 @@ def test_the_last_of_two_equal_overrides_wins(load):
         ("stages.0.seed=1", "stages: expected a list of blocks, got nothing"),
         (
             "include=x.yaml",
-            "include: unknown key. The keys are: name, output, model, seed, environment, "
-            "environments, agent, algorithm, advantage, rounds, tasks, engine, backend, limits, "
-            "training, evaluation, stages",
+            "include: unknown key. The keys are: name, output, trackers, model, seed, environment, "
+            "environments, agent, algorithm, advantage, rounds, tasks, engine, backend, reward, "
+            "limits, training, evaluation, stages",
         ),
     ],
 )

@@ -77,8 +77,8 @@ def test_stages_can_be_overridden_whole(load):
         (
             "[{output: x}]",
             "stages.0.output: unknown key. The keys are: name, model, seed, environment, "
-            "environments, agent, algorithm, advantage, rounds, tasks, engine, backend, limits, "
-            "training, evaluation",
+            "environments, agent, algorithm, advantage, rounds, tasks, engine, backend, reward, "
+            "limits, training, evaluation",
         ),
         ("[{}, {trainin: {}}]", "stages.1.trainin: unknown key. Did you mean training?"),
         (

@@ -27,7 +27,7 @@ from agentgym_core.types import TokenTensors
 class GRPO(OnPolicy):
     """The clipped surrogate with an optional KL penalty; equal bounds are PPO's."""
 
-    default_advantage: ClassVar[str] = "group-relative"
+    default_advantage: ClassVar[str | None] = "group-relative"
 
     clip_low: float = attrs.field(default=0.2, validator=[gt(0), le(1)])
     """The ratio may fall to 1 - clip_low."""

@@ -1,0 +1,14 @@
+"""The core's own subcommands of `agentgym`, named without importing any."""
+
+from collections.abc import Mapping
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "train": ("agentgym_core.cli.train:train", "Train as a YAML file says."),
+    "eval": ("agentgym_core.cli.eval:evaluate", "Evaluate a policy: success with its interval."),
+    "demos": ("agentgym_core.cli.demos:demos", "Write episodes of an environment's expert."),
+    "plugins": (
+        "agentgym_core.cli.plugins:plugins",
+        "List what the installed packages register.",
+    ),
+}
+"""Name -> where its click command is, and the first line of its help."""
