@@ -6,7 +6,7 @@ denominators is in the weights, so micro-batches and ranks can split the rows as
 
 from collections import Counter
 from collections.abc import Sequence, Sized
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from agentgym_core.types import (
     Scores,
     TokenSequence,
 )
+from agentgym_core.wording import shown
 
 Aggregation = Literal["token-mean", "episode-mean", "constant"]
 OldLogprobs = Literal["scored", "sampled"]
@@ -105,7 +106,6 @@ def make_batch(
     The old log-probabilities are those of before the step's first update, over all epochs:
     `scored` by the trainer, or as the engine `sampled` them.
     """
-    _check_advantages(sequences, advantages)
     old = scores.logprobs if old_logprobs == "scored" else tuple(s.logprobs for s in sequences)
     assert old is not None, "old_logprobs 'scored' needs the trainer's logprobs"
 
@@ -174,21 +174,27 @@ def _pick(arrays: tuple[FloatArray, ...] | None, index: int) -> FloatArray | Non
     return None if arrays is None else arrays[index]
 
 
-def _check_advantages(sequences: Sequence[TokenSequence], advantages: Advantages) -> None:
-    """Hold an estimator to its contract before a wrong number reaches the weights."""
+def check_advantages(sequences: Sequence[TokenSequence], advantages: Any) -> None:
+    """Hold an estimator to its contract before a wrong number reaches the weights.
+
+    Raises:
+        TypeError, ValueError: says what was returned and what is expected.
+    """
+    if not isinstance(advantages, Advantages):
+        raise TypeError(f"returned {shown(advantages)}, expected Advantages")
     if len(advantages.values) != len(sequences):
         raise ValueError(
-            f"the advantage estimator returned values for {len(advantages.values)} sequences of "
+            f"returned values for {len(advantages.values)} sequences of "
             f"{len(sequences)}; return one array per sequence, in the same order"
         )
     for number, (sequence, values) in enumerate(zip(sequences, advantages.values, strict=True)):
         if values.shape != sequence.mask.shape:
             raise ValueError(
-                f"the advantage estimator returned shape {values.shape} for sequence {number} of "
+                f"returned shape {values.shape} for sequence {number} of "
                 f"{len(sequence)} tokens; return one value per token"
             )
         if not np.isfinite(values).all() or values[~sequence.mask].any():
             raise ValueError(
-                f"the advantage estimator returned a value for sequence {number} that is not "
+                f"returned a value for sequence {number} that is not "
                 "finite, or not 0 where the mask is; start from np.zeros and fill in values[mask]"
             )

@@ -3,6 +3,8 @@
 Plugin authors raise plain Python errors; the core attributes them to the component they came from.
 """
 
+import signal
+
 
 class AgentGymError(Exception):
     """Root of every error that this project raises on purpose."""
@@ -18,6 +20,10 @@ class ComponentNotFoundError(AgentGymError, LookupError):
 
 class PluginError(AgentGymError, RuntimeError):
     """An installed plugin breaks the contract; the message names its package."""
+
+
+class ComponentError(AgentGymError, RuntimeError):
+    """A component raised, or returned what its protocol does not allow; names its package."""
 
 
 class TemplateError(AgentGymError, ValueError):
@@ -37,7 +43,7 @@ class EpisodeFailure(AgentGymError, RuntimeError):
 
 
 class EnvironmentFailure(EpisodeFailure):
-    """The environment raised, hung or died."""
+    """The environment raised, hung, died or answered something else than it should."""
 
 
 class EngineFailure(EpisodeFailure):
@@ -52,9 +58,24 @@ class TooManyFailures(AgentGymError, RuntimeError):
     """More episodes failed than `training.max_failed_fraction` allows."""
 
 
+class NumericalError(AgentGymError, FloatingPointError):
+    """A loss or gradient is NaN or infinite; the weights are what they were before the step."""
+
+
+class Stalled(AgentGymError, TimeoutError):
+    """Nothing made progress for `training.stall_seconds`; the message says what was waited for."""
+
+
 class CheckpointError(AgentGymError, OSError):
     """A run directory or checkpoint cannot be read or written."""
 
 
+class RunLockedError(AgentGymError, RuntimeError):
+    """Another process works on the run directory."""
+
+
 class Interrupted(AgentGymError):
     """The run was stopped from outside, after it saved its state."""
+
+    signal: int = signal.SIGINT
+    """What stopped it."""

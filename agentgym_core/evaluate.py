@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from agentgym_core.contract import tasks_of
 from agentgym_core.protocols import Environment
 from agentgym_core.rollout import Attempts
 from agentgym_core.seeds import derive_seed
@@ -66,7 +67,7 @@ def choose_tasks(
     environment: Environment, split: str, num_tasks: int | None, seed: int
 ) -> list[Task]:
     """A seeded sample of a split, the same at every evaluation; all of it without `num_tasks`."""
-    tasks = list(environment.tasks(split))
+    tasks = list(tasks_of(environment, split))
     if num_tasks is None or num_tasks >= len(tasks):
         return tasks
     order = np.random.default_rng(derive_seed(seed, "evaluation", split)).permutation(len(tasks))

@@ -6,7 +6,14 @@ from typing import Any, get_args
 
 import attrs
 
-from agentgym_core.batching import Aggregation, OldLogprobs, check_aggregation, make_batch
+from agentgym_core.batching import (
+    Aggregation,
+    OldLogprobs,
+    check_advantages,
+    check_aggregation,
+    make_batch,
+)
+from agentgym_core.contract import calling
 from agentgym_core.errors import ConfigError
 from agentgym_core.protocols import Algorithm, StepReport
 from agentgym_core.sequences import to_sequences
@@ -81,7 +88,9 @@ class OnPolicy(Algorithm):
         if not any(sequence.mask.any() for sequence in sequences):
             return None, {"update_skipped": 1.0}
         scores = run.trainer.score(sequences, self.needs | run.advantage.needs)
-        advantages = run.advantage(sequences, scores)
+        with calling(run.advantage, "advantages"):
+            advantages = run.advantage(sequences, scores)
+            check_advantages(sequences, advantages)
         metrics = sampling_gap(sequences, scores) | dict(advantages.metrics)
         learned = self.learned(advantages)
         if not any(learned):

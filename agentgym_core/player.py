@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from agentgym_core.contract import calling, check_horizon
 from agentgym_core.errors import Interrupted, TooManyFailures
 from agentgym_core.handler import Policy
 from agentgym_core.protocols import RoundScheduler, State, StepReport, TaskPool, TaskSampler
@@ -36,7 +37,8 @@ class Player:
 
     def horizon(self, step: int) -> int:
         """Rounds that an episode of this step may take."""
-        return self.rounds.max_rounds(step, self.rounds_state)
+        with calling(self.rounds, f"max_rounds at step {step}"):
+            return check_horizon(self.rounds.max_rounds(step, self.rounds_state))
 
     async def groups(self, step: int) -> tuple[Group, ...]:
         """Play this step's tasks, `group_size` times each.
@@ -45,13 +47,14 @@ class Player:
             TooManyFailures: more than `training.max_failed_fraction` of the episodes failed, even
                 after being played anew.
         """
-        chosen = self.tasks.select(
-            self.pools,
-            self.training.tasks_per_step,
-            step=step,
-            seed=self.seed,
-            state=self.tasks_state,
-        )
+        with calling(self.tasks, f"select at step {step}"):
+            chosen = self.tasks.select(
+                self.pools,
+                self.training.tasks_per_step,
+                step=step,
+                seed=self.seed,
+                state=self.tasks_state,
+            )
         orders = [
             Attempts(
                 environment=pool.environment,
@@ -107,8 +110,10 @@ class Player:
 
     def advance(self, report: StepReport) -> None:
         """Let the schedules see what the step gave."""
-        self.tasks_state = self.tasks.next_state(self.tasks_state, report)
-        self.rounds_state = self.rounds.next_state(self.rounds_state, report)
+        with calling(self.tasks, "next_state"):
+            self.tasks_state = self.tasks.next_state(self.tasks_state, report)
+        with calling(self.rounds, "next_state"):
+            self.rounds_state = self.rounds.next_state(self.rounds_state, report)
 
     def state(self) -> dict[str, State]:
         """For the checkpoint."""

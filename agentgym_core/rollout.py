@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Any
 
 import attrs
 
@@ -26,6 +27,7 @@ from agentgym_core.rewards import RewardBlock, rewarded
 from agentgym_core.seeds import derive_seed
 from agentgym_core.session import EpisodeSession
 from agentgym_core.types import Ending, Episode, Group, Sampling, Task, Turn
+from agentgym_core.wording import origin, shown
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +147,7 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
     except Exception as failure:
         log.debug("the agent failed on task %s", order.task.id, exc_info=True)
         ending = Ending.AGENT_FAILED
-        error = f"{type(table.agent).__name__}: {type(failure).__name__}: {failure}"
+        error = f"{origin(table.agent)}: {type(failure).__name__}: {failure}"
     finally:
         table.policy.release(key)
     assert ending is not None
@@ -168,10 +170,12 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
 async def opened(environment: Environment) -> AsyncGenerator[Session]:
     """A session that is closed whatever happens; a failing close is logged, not an ending."""
     try:
-        session = await environment.open()
+        session: Any = await environment.open()
+        if not all(hasattr(session, name) for name in ("reset", "step", "close")):
+            raise TypeError(f"returned {shown(session)}, expected a Session")
     except Exception as error:
         raise EnvironmentFailure(
-            f"{type(environment).__name__}.open: {type(error).__name__}: {error}"
+            f"{origin(environment)}: open: {type(error).__name__}: {error}"
         ) from error
     try:
         yield session
@@ -179,7 +183,7 @@ async def opened(environment: Environment) -> AsyncGenerator[Session]:
         try:
             await session.close()
         except Exception as error:
-            log.warning("%s: closing a session failed: %s", type(environment).__name__, error)
+            log.warning("%s: closing a session failed: %s", origin(environment), error)
 
 
 def _join_turns(handler: RecordingHandler, session: EpisodeSession) -> tuple[Turn, ...]:

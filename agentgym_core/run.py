@@ -14,6 +14,7 @@ import attrs
 
 from agentgym_core import checkpoint, hf
 from agentgym_core.config import RunConfig, StageConfig, resolved
+from agentgym_core.contract import tasks_of
 from agentgym_core.errors import AgentGymError, CheckpointError, ConfigError, Interrupted
 from agentgym_core.evaluate import Evaluation, evaluation_orders, sampling_name, summarize
 from agentgym_core.files import new_folder, write_json, write_json_lines
@@ -198,7 +199,7 @@ def _assemble(
         TaskPool(
             environment=block.name,
             weight=block.weight,
-            tasks=tuple(block.component.tasks(block.split)),
+            tasks=tasks_of(block.component, block.split),
         )
         for block in stage.environments
     ]

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import attrs
 
+from agentgym_core.contract import check_observation
 from agentgym_core.errors import (
     EnvironmentFailure,
     EpisodeEnded,
@@ -19,6 +20,7 @@ from agentgym_core.errors import (
 )
 from agentgym_core.protocols import Environment, Session
 from agentgym_core.types import Ending, Observation, Reply, Task
+from agentgym_core.wording import origin
 
 T = TypeVar("T")
 
@@ -117,7 +119,8 @@ class EpisodeSession:
         except FormatError as error:
             return None, str(error)
 
-    def _see(self, observation: Observation) -> Observation:
+    def _see(self, answer: Observation) -> Observation:
+        observation = check_observation(self.environment, answer)
         parts = {"reward": observation.reward, **observation.rewards}
         for name, value in parts.items():
             if not math.isfinite(value):
@@ -135,5 +138,6 @@ class EpisodeSession:
         except EpisodeFailure:
             raise
         except Exception as error:
-            name = type(self.environment).__name__
-            raise EnvironmentFailure(f"{name}: {type(error).__name__}: {error}") from error
+            raise EnvironmentFailure(
+                f"{origin(self.environment)}: {type(error).__name__}: {error}"
+            ) from error

@@ -44,6 +44,6 @@ def origin(component: object) -> str:
         names = importlib.metadata.packages_distributions().get(root, ())
         packages = {name: importlib.metadata.version(name) for name in names}
     if not packages:
-        return f"{cls.__qualname__} (module {cls.__module__})"
+        return f"{cls.__name__} (module {cls.__module__})"
     listed = " or ".join(f"{name} {version}" for name, version in sorted(packages.items()))
-    return f"{cls.__qualname__} (package {listed})"
+    return f"{cls.__name__} (package {listed})"

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from agentgym_core.catalog import Catalog
+from agentgym_core.contract import tasks_of
 from agentgym_core.demonstrations import demonstration_row, expert_episodes
 from agentgym_core.document import parse_overrides
 from agentgym_core.expert import Demonstrator, ExpertPolicy
@@ -56,7 +57,7 @@ def demos(
     """
     catalog = Catalog.installed()
     environment = catalog.build("environment", {"use": name, **parse_overrides(options)}, name)
-    pool = TaskPool(environment=name, weight=1.0, tasks=tuple(environment.tasks(split)))
+    pool = TaskPool(environment=name, weight=1.0, tasks=tasks_of(environment, split))
     chosen = UniformTaskSampler().select([pool], num, step=0, seed=seed, state=None)
     table = Table(
         environments={name: environment},

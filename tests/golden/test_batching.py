@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from agentgym_core.batching import make_batch, micro_batches, token_weights
+from agentgym_core.batching import check_advantages, make_batch, micro_batches, token_weights
 from agentgym_core.losses import clipped_surrogate
 from agentgym_core.types import Advantages, Scores, TokenSequence
 
@@ -377,4 +377,4 @@ class TestMinibatches:
     )
     def test_wrong_advantages_are_refused(self, values, message):
         with pytest.raises(ValueError, match=message):
-            batch_of((sequence("011"),), advantages=Advantages(values=values))
+            check_advantages((sequence("011"),), Advantages(values=values))

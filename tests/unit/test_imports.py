@@ -14,7 +14,7 @@ PLUGIN_SOURCES = sorted(PLUGINS.glob("*/src/*"))
 
 LAYERS = [
     "errors wording files hookspecs types actions model seeds settings commands builtin",
-    "protocols",
+    "protocols contract",
     "hf renderer handler session sequences rewards rollout batching losses rounds samplers "
     "task_files curriculum agents expert demonstrations supervised statistics records tracking "
     "trackers",

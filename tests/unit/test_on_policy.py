@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pytest
 
-from agentgym_core.errors import ConfigError
+from agentgym_core.errors import ComponentError, ConfigError
 from agentgym_core.on_policy import OnPolicy
 from agentgym_core.types import (
     Advantages,
@@ -179,6 +179,17 @@ def test_without_any_signal_the_weights_are_left_alone():
     assert report.metrics["update_skipped"] == 1
     assert report.metrics["credit"] == 0
     assert len(report.advantages.values) == 2
+
+
+@pytest.mark.parametrize("values", [(), (np.full(4, np.nan), np.zeros(4))])
+def test_a_wrong_estimator_is_named(values):
+    class Wrong(Credit):
+        def __call__(self, sequences, scores):
+            return Advantages(values=values)
+
+    run = Run((group(1.0, 0.0),), Wrong())
+    with pytest.raises(ComponentError, match=r"Wrong \(module .*: advantages: ValueError"):
+        run.step(Plain())
 
 
 def test_sequences_without_credit_are_spared():

@@ -160,9 +160,9 @@ def test_a_template_that_rewrites_history_gives_sequences_that_the_engine_saw():
 @pytest.mark.parametrize(
     ("fault", "ending", "error"),
     [
-        ("open", Ending.ENVIRONMENT_FAILED, "Countdown.open: ConnectionError: no launch pad"),
-        ("reset", Ending.ENVIRONMENT_FAILED, "Countdown: ConnectionError: the pad is on fire"),
-        ("step", Ending.ENVIRONMENT_FAILED, "Countdown: ConnectionError: the line is dead"),
+        ("open", Ending.ENVIRONMENT_FAILED, "Countdown (package agentgym-core 0.1.0): open: ConnectionError: no launch pad"),
+        ("reset", Ending.ENVIRONMENT_FAILED, "Countdown (package agentgym-core 0.1.0): ConnectionError: the pad is on fire"),
+        ("step", Ending.ENVIRONMENT_FAILED, "Countdown (package agentgym-core 0.1.0): ConnectionError: the line is dead"),
         ("nan", Ending.INVALID_REWARD, "task countdown_1: reward is nan"),
     ],
 )
@@ -189,7 +189,7 @@ def test_failing_engines_and_agents_are_told_apart():
 
     episode = play(make_table([], agent=Confused()), order())
     assert episode.ending is Ending.AGENT_FAILED
-    assert episode.error == "Confused: ZeroDivisionError: division by zero"
+    assert episode.error == f"Confused (module {__name__}): ZeroDivisionError: division by zero"
 
 
 def test_an_agent_cannot_overrun_the_horizon_and_may_stop_early():

@@ -1,0 +1,84 @@
+"""Components held to their contract: what one raises or returns wrong names it, and its package."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+from agentgym_core.errors import AgentGymError, ComponentError, EnvironmentFailure
+from agentgym_core.protocols import Environment, Split
+from agentgym_core.types import Observation, Task
+from agentgym_core.wording import one_line, origin, shown
+
+
+@contextmanager
+def calling(component: object, call: str) -> Generator[None]:
+    """Turn whatever the component raises in the block into one clean error.
+
+    Raises:
+        ComponentError: names the component, its package and the call.
+    """
+    try:
+        yield
+    except AgentGymError:
+        raise
+    except Exception as error:  # a component may raise anything
+        raise ComponentError(
+            f"{origin(component)}: {call}: {type(error).__name__}: {one_line(error)}"
+        ) from error
+
+
+def tasks_of(environment: Environment, split: Split) -> tuple[Task, ...]:
+    """The tasks of a split, at least one.
+
+    Raises:
+        ComponentError: the environment raises, has none, or returns something else than tasks with
+            ids of their own.
+    """
+    with calling(environment, f"tasks({split!r})"):
+        tasks: Any = environment.tasks(split)
+        if isinstance(tasks, str | bytes | dict) or not hasattr(tasks, "__iter__"):
+            raise TypeError(f"returned {shown(tasks)}, expected a sequence of Task")
+        tasks = tuple(tasks)
+        wrong = next((task for task in tasks if not isinstance(task, Task)), None)
+        if wrong is not None:
+            raise TypeError(f"returned {shown(wrong)} in place of a Task")
+        if not tasks:
+            raise ValueError(
+                "returned no tasks: choose another `split`, or options that leave some"
+            )
+        seen: set[str] = set()
+        for task in tasks:
+            if task.id in seen:
+                raise ValueError(f"two tasks are called {task.id!r}: ids must be unique")
+            seen.add(task.id)
+    return tasks
+
+
+def check_observation(environment: Environment, value: Any) -> Observation:
+    """What `reset` or `step` returned, if it is an observation with numbers for rewards.
+
+    Raises:
+        EnvironmentFailure: it is not.
+    """
+    if not isinstance(value, Observation):
+        raise EnvironmentFailure(
+            f"{origin(environment)}: a session returned {shown(value)}, expected an Observation"
+        )
+    for name, reward in {"reward": value.reward, **value.rewards}.items():
+        if not isinstance(reward, Real):
+            raise EnvironmentFailure(
+                f"{origin(environment)}: {name} is {shown(reward)}, expected a number"
+            )
+    return value
+
+
+def check_horizon(value: Any) -> int:
+    """What a round scheduler returned, if it is a horizon.
+
+    Raises:
+        ValueError: it is no whole number of at least 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"returned {shown(value)}, expected a whole number of at least 1")
+    return value

@@ -1,0 +1,89 @@
+import asyncio
+from types import SimpleNamespace
+
+import attrs
+import pytest
+
+from agentgym_core.contract import calling, check_horizon, check_observation, tasks_of
+from agentgym_core.errors import ComponentError, ConfigError, EnvironmentFailure
+from agentgym_core.protocols import Environment
+from agentgym_core.rollout import opened
+from agentgym_core.types import Observation, Task
+
+
+@attrs.frozen(kw_only=True)
+class World(Environment):
+    answer: object = None
+
+    def tasks(self, split):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def open(self):
+        return self.answer
+
+
+NAME = f"World (module {__name__}): ".replace("(", r"\(").replace(")", r"\)")
+ONE = Task(id="world_1")
+
+
+def test_whatever_a_component_raises_names_it():
+    with pytest.raises(ComponentError, match=NAME + "dance: KeyError: left foot"):  # noqa: SIM117
+        with calling(World(), "dance"):
+            raise KeyError("left foot")
+
+
+def test_an_error_that_is_ours_already_stays():
+    with pytest.raises(ConfigError, match=r"^seed: too green$"), calling(World(), "dance"):
+        raise ConfigError("seed: too green")
+
+
+def test_tasks():
+    assert tasks_of(World(answer=iter([ONE])), "train") == (ONE,)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (OSError("no disk"), "OSError: no disk"),
+        (None, "returned nothing, expected a sequence of Task"),
+        ("world_1", "returned 'world_1', expected a sequence of Task"),
+        (["world_1"], "returned 'world_1' in place of a Task"),
+        ([], "returned no tasks"),
+        ([ONE, ONE], "two tasks are called 'world_1'"),
+    ],
+)
+def test_wrong_tasks_name_environment_and_split(answer, message):
+    with pytest.raises(ComponentError, match=NAME + rf"tasks\('train'\): .*{message}"):
+        tasks_of(World(answer=answer), "train")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "a session returned nothing, expected an Observation"),
+        ("You win", "a session returned 'You win', expected an Observation"),
+        (Observation(messages="", reward="1"), "reward is '1', expected a number"),
+        (Observation(messages="", rewards={"speed": None}), "speed is nothing"),
+    ],
+)
+def test_wrong_observations(value, message):
+    with pytest.raises(EnvironmentFailure, match=NAME + message):
+        check_observation(World(), value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, True, "many", None])
+def test_wrong_horizons(value):
+    with pytest.raises(ValueError, match="expected a whole number of at least 1"):
+        check_horizon(value)
+    assert check_horizon(3) == 3
+
+
+def test_what_open_returns_must_be_a_session():
+    async def use(environment):
+        async with opened(environment):
+            pass
+
+    with pytest.raises(EnvironmentFailure, match=NAME + "open: .* expected a Session"):
+        asyncio.run(use(World(answer=SimpleNamespace(reset=None))))
