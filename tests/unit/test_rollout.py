@@ -14,6 +14,7 @@ from agentgym_core.testing.engine import ScriptedSampler
 from agentgym_core.testing.tokenizers import CHATML, DROPS_THINKING, byte_tokenizer
 from agentgym_core.testing.worlds import Countdown, CountdownSession
 from agentgym_core.types import Ending, Message, Sampling
+from agentgym_core.wording import origin
 
 ROOMY = Limits(max_prompt_tokens=1000, max_response_tokens=2000, max_tokens=60)
 COUNT = {1: ["down", "lift off"], 2: ["down", "down", "lift off"]}
@@ -160,15 +161,16 @@ def test_a_template_that_rewrites_history_gives_sequences_that_the_engine_saw():
 @pytest.mark.parametrize(
     ("fault", "ending", "error"),
     [
-        ("open", Ending.ENVIRONMENT_FAILED, "Countdown (package agentgym-core 0.1.0): open: ConnectionError: no launch pad"),
-        ("reset", Ending.ENVIRONMENT_FAILED, "Countdown (package agentgym-core 0.1.0): ConnectionError: the pad is on fire"),
-        ("step", Ending.ENVIRONMENT_FAILED, "Countdown (package agentgym-core 0.1.0): ConnectionError: the line is dead"),
+        ("open", Ending.ENVIRONMENT_FAILED, "open: ConnectionError: no launch pad"),
+        ("reset", Ending.ENVIRONMENT_FAILED, "ConnectionError: the pad is on fire"),
+        ("step", Ending.ENVIRONMENT_FAILED, "ConnectionError: the line is dead"),
         ("nan", Ending.INVALID_REWARD, "task countdown_1: reward is nan"),
     ],
 )
 def test_a_failing_environment_is_no_reward(fault, ending, error):
     episode = play(make_table(actions("lift off"), fault=fault), order(1))
-    assert (episode.ending, episode.error) == (ending, error)
+    whose = "" if fault == "nan" else f"{origin(Countdown)}: "
+    assert (episode.ending, episode.error) == (ending, whose + error)
     assert (episode.reward, episode.success) == (0, False)
     assert CountdownSession.open_sessions == 0
 
