@@ -216,6 +216,10 @@ def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
     parts = {
         key: catalog.build(COMPONENTS[key], block, stage.path(key)) for key, block in blocks.items()
     }
+    try:
+        parts["algorithm"].check(parts["engine"])
+    except ValueError as error:
+        raise ConfigError(f"{stage.path('engine')}: {error}") from error
     parts["advantage"] = None
     block = _advantage_block(stage.values, parts["algorithm"])
     if block is not None:

@@ -14,8 +14,7 @@ from agentgym_core.batching import (
     make_batch,
 )
 from agentgym_core.contract import calling
-from agentgym_core.errors import ConfigError
-from agentgym_core.protocols import Algorithm, StepReport
+from agentgym_core.protocols import Algorithm, Engine, StepReport
 from agentgym_core.sequences import to_sequences
 from agentgym_core.statistics import episode_metrics, sampling_gap
 from agentgym_core.types import Advantages, TokenSequence, TokenTensors
@@ -47,14 +46,18 @@ class OnPolicy(Algorithm):
         """The trainer's logprobs, unless the engine's stand in for them."""
         return frozenset({"logprobs"} if self.old_logprobs == "scored" else ())
 
-    async def prepare(self, run: Any) -> None:
-        """Refuse sampling that the loss would be wrong for."""
-        sampling = run.player.sampling
+    def check(self, engine: Engine) -> None:
+        """The episodes must be the policy's own: no greedy ones, none of its likeliest tokens."""
+        if engine.temperature <= 0:
+            raise ValueError(
+                f"temperature is {engine.temperature:g}: training needs attempts that differ. "
+                "Set it above 0, such as 1.0; greedy decoding is for `evaluation.temperatures`"
+            )
         for key, full in (("top_p", 1.0), ("top_k", 0)):
-            if getattr(sampling, key) != full:
-                raise ConfigError(
-                    f"engine.{key} is {getattr(sampling, key)}: training needs episodes of the "
-                    f"policy itself, not of its likeliest tokens. Leave it at {full}; "
+            if getattr(engine, key) != full:
+                raise ValueError(
+                    f"{key} is {getattr(engine, key)}: training needs episodes of the policy "
+                    f"itself, not of its likeliest tokens. Leave it at {full}; "
                     f"`evaluation.{key}` is free"
                 )
 

@@ -368,6 +368,13 @@ class Algorithm(Protocol):
         """What the trainer divides logits by; the engine's own unless it learns from text."""
         return sampling_temperature
 
+    def check(self, engine: Engine) -> None:
+        """Refuse an engine whose sampling the loss would be wrong for, before anything runs.
+
+        Raises:
+            ValueError: names the engine's key and the mend.
+        """
+
     async def prepare(self, run: Any) -> Any:
         """Called once before the first step, also after a resume.
 

@@ -92,8 +92,9 @@ def split_stages(document: Document, changes: Document) -> tuple[Document, list[
         return run, [StageDocument(values=_shared(run))]
     stages = merge(run.get("stages"), changes.get("stages", {}), "stages")
     if not isinstance(stages, list) or not stages:
-        got = run.get("stages") if is_block(stages) else stages
-        raise ConfigError(f"stages: expected a list of blocks, got {shown(got)}")
+        given = changes.get("stages", {})
+        given = run.get("stages") if is_block(given) else given
+        raise ConfigError(f"stages: expected a list of blocks, got {shown(given)}")
     return run, [
         _stage_document(run, shared_changes, index, stage, changes)
         for index, stage in enumerate(cast("list[Any]", stages))

@@ -44,8 +44,18 @@ class Console:
 def _played(row: Mapping[str, Any]) -> str:
     return (
         f"success {row.get('success', 0.0):.3f}  reward {row.get('reward', 0.0):.3f}  "
-        f"horizon {row['horizon']:>2}  {row['tokens_per_second']:5.0f} tokens/s"
+        f"horizon {row['horizon']:>2}  {row['tokens_per_second']:5.0f} tokens/s{_notes(row)}"
     )
+
+
+def _notes(row: Mapping[str, Any]) -> str:
+    """What a step should not be silent about."""
+    notes = [
+        f"  {row.get(key, 0.0):.0%} {words}"
+        for key, words, least in (("tokens_cut", "out of tokens", 0.5), ("dropped", "dropped", 0.0))
+        if row.get(key, 0.0) > least
+    ]
+    return "".join(notes) + "  no update" * bool(row.get("update_skipped"))
 
 
 def format_success(row: Mapping[str, Any]) -> str:

@@ -1,12 +1,11 @@
 import asyncio
 import pickle
-import types
 
 import attrs
 import numpy as np
 import pytest
 
-from agentgym_core.errors import ComponentError, ConfigError
+from agentgym_core.errors import ComponentError
 from agentgym_core.on_policy import OnPolicy
 from agentgym_core.types import (
     Advantages,
@@ -254,10 +253,8 @@ def test_an_algorithm_is_plain_data():
         algorithm.num_epochs = 3
 
 
-@pytest.mark.parametrize(("key", "value"), [("top_p", 0.9), ("top_k", 50)])
+@pytest.mark.parametrize(("key", "value"), [("top_p", 0.9), ("top_k", 50), ("temperature", 0)])
 def test_training_refuses_to_sample_from_less_than_the_policy(key, value):
-    run = types.SimpleNamespace(player=types.SimpleNamespace(sampling=Sampling(**{key: value})))
-    with pytest.raises(ConfigError, match=rf"engine.{key} is {value}.*evaluation.{key}"):
-        asyncio.run(Plain().prepare(run))
-    run.player.sampling = Sampling()
-    asyncio.run(Plain().prepare(run))
+    with pytest.raises(ValueError, match=rf"^{key} is {value}: .*`evaluation.{key}"):
+        Plain().check(Sampling(**{key: value}))
+    Plain().check(Sampling())

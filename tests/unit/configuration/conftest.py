@@ -10,6 +10,7 @@ from agentgym_core import builtin, hookimpl
 from agentgym_core.catalog import Catalog
 from agentgym_core.config import load_config
 from agentgym_core.errors import ConfigError
+from agentgym_core.protocols import Algorithm
 
 
 @attrs.frozen(kw_only=True)
@@ -24,14 +25,18 @@ class Credit:
 
 
 @attrs.frozen(kw_only=True)
-class Learn:
+class Learn(Algorithm):
     default_advantage: ClassVar[str] = "credit"
     kl_coef: float = 0.0
     betas: tuple[float, float] = (0.9, 0.99)
 
+    def check(self, engine):
+        if engine.learning_rate > 1:
+            raise ValueError("too hot to learn from")
+
 
 @attrs.frozen(kw_only=True)
-class Imitate:
+class Imitate(Algorithm):
     data: str | None = None
 
 

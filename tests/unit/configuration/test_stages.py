@@ -115,3 +115,8 @@ def test_a_stage_that_is_not_there(error):
     assert error(BASE + STAGES, "stages.2.seed=1") == (
         "stages.2: no such entry; the list has 2, counted from 0"
     )
+
+
+def test_an_engine_that_a_later_stage_cannot_learn_from_is_refused_before_the_first(error):
+    hot = "stages: [{algorithm: imitate}, {engine: {use: toy, learning_rate: 2.0}}]"
+    assert error(with_block(hot)) == "stages.1.engine: too hot to learn from"

@@ -1,0 +1,26 @@
+import pytest
+
+from agentgym_core.cli.console import Console
+
+ROW = {
+    "stage": "grpo",
+    "phase": "train",
+    "step": 1,
+    "horizon": 5,
+    "tokens_per_second": 900.0,
+    "seconds": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "end"),
+    [
+        ({"tokens_cut": 0.2, "update_skipped": 0.0, "dropped": 0.0}, "tokens/s  0s left"),
+        ({"update_skipped": 1.0}, "tokens/s  no update  0s left"),
+        ({"tokens_cut": 1.0}, "tokens/s  100% out of tokens  0s left"),
+        ({"dropped": 0.125}, "tokens/s  12% dropped  0s left"),
+    ],
+)
+def test_what_a_step_should_not_be_silent_about(facts, end, capsys):
+    Console({"grpo": 1})(ROW | facts)
+    assert capsys.readouterr().out.rstrip().endswith(end)
