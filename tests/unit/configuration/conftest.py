@@ -31,7 +31,7 @@ class Learn(Algorithm):
     betas: tuple[float, float] = (0.9, 0.99)
 
     def check(self, engine):
-        if engine.learning_rate > 1:
+        if engine.learning_rate > 9:
             raise ValueError("too hot to learn from")
 
 

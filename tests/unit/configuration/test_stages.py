@@ -118,5 +118,5 @@ def test_a_stage_that_is_not_there(error):
 
 
 def test_an_engine_that_a_later_stage_cannot_learn_from_is_refused_before_the_first(error):
-    hot = "stages: [{algorithm: imitate}, {engine: {use: toy, learning_rate: 2.0}}]"
+    hot = "stages: [{algorithm: imitate}, {engine: {use: toy, learning_rate: 10.0}}]"
     assert error(with_block(hot)) == "stages.1.engine: too hot to learn from"
