@@ -1,0 +1,1 @@
+"""Conformance suites: what every component of a kind must hold to, as plain test classes."""
