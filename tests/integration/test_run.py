@@ -243,7 +243,7 @@ def test_too_many_failures_stop_the_run_and_name_the_last(config_file, monkeypat
             "stages.0.algorithm={num_demonstrations: null, data: /nowhere.jsonl}",
             "algorithm: .*/nowhere.jsonl",
         ),
-        ("stages.1.engine.top_p=0.5", "engine.top_p is 0.5"),
+        ("stages.1.engine.top_p=0.5", "stages.1.engine: top_p is 0.5"),
     ],
 )
 def test_what_a_component_refuses_at_its_start_is_one_clean_line(config_file, override, says):
