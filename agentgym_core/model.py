@@ -35,6 +35,9 @@ class ModelConfig:
 
     def __attrs_post_init__(self) -> None:
         if (self.path is None) == (self.scratch is None):
-            raise ValueError("give exactly one of `path` (a Hub id or folder) and `scratch`")
+            raise ValueError(
+                "give exactly one of `path` (a Hub id or folder) and `scratch`; "
+                "null takes back what another file gives"
+            )
         if self.gguf_file is not None and self.path is None:
             raise ValueError("`gguf_file` needs `path`: the folder or Hub id that holds it")

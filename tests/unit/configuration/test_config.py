@@ -174,7 +174,12 @@ def test_the_resolved_configuration_holds_every_default(load):
         "reward": None,
         "engine": {"use": "toy", "learning_rate": 0.001},
         "backend": {"use": "toy", "learning_rate": 1e-6},
-        "limits": {"max_prompt_tokens": 100, "max_response_tokens": 200, "max_tokens": 20},
+        "limits": {
+            "max_prompt_tokens": 100,
+            "max_response_tokens": 200,
+            "max_tokens": 20,
+            "max_call_seconds": 300.0,
+        },
         "training": {
             "num_steps": 10,
             "tasks_per_step": 2,
@@ -184,6 +189,7 @@ def test_the_resolved_configuration_holds_every_default(load):
             "max_concurrent_episodes": 128,
             "max_retries": 2,
             "max_failed_fraction": 0.1,
+            "stall_seconds": 1800.0,
         },
         "evaluation": None,
     }
@@ -211,7 +217,20 @@ def test_a_run_directory_of_another_run_is_refused(load, tmp_path):
         load(BASE, *overrides, "environment.dark=true").open_folder()
     assert str(caught.value) == (
         f"{tmp_path}/runs/quick holds a run with another configuration: environments.0.dark is "
-        "False there and True here. Give this run another name, or remove that folder"
+        "False there and True here. Give this run another name, or begin a new one from that "
+        "one's state with --fork NAME"
     )
+    with pytest.raises(ConfigError, match=r"seed is 0 there and 1 here; .*dark is False there"):
+        load(BASE, *overrides, "environment.dark=true", "seed=1").open_folder()
     with pytest.raises(ConfigError, match=r"advantage is .*credit.* there and nothing here"):
         load(BASE, *overrides, "advantage=null").open_folder()
+
+
+def test_a_run_may_be_told_to_begin_or_to_go_on(load, tmp_path):
+    config = load(BASE, f"output={tmp_path}/runs")
+    with pytest.raises(ConfigError, match=r"there is no run in .*/quick to go on with"):
+        config.open_folder("always")
+    assert not config.folder.exists()
+    assert config.open_folder("never") == config.open_folder("always")
+    with pytest.raises(ConfigError, match=r"quick holds a run already.*--resume"):
+        config.open_folder("never")

@@ -47,7 +47,11 @@ from .conftest import BASE, with_block
         ("rounds: fixed", "rounds.rounds: required field missing"),
         ("agent: {}", "agent.use: required field missing. Installed: act, react"),
         ("agent:", "agent: expected a name or a block of keys, got nothing"),
-        ("model: {}", "model: give exactly one of `path` (a Hub id or folder) and `scratch`"),
+        (
+            "model: {}",
+            "model: give exactly one of `path` (a Hub id or folder) and `scratch`; "
+            "null takes back what another file gives",
+        ),
         ("name: 3", "name: expected text, got 3. Put it in quotes"),
         (
             "name: ../up",
