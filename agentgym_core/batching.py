@@ -121,6 +121,7 @@ def make_batch(
             reference_logprobs=_pick(scores.reference_logprobs, index),
             old_values=_pick(scores.values, index),
             returns=_pick(advantages.returns, index),
+            task=sequence.task,
         )
 
     minibatches: list[Minibatch] = []
@@ -195,6 +196,6 @@ def check_advantages(sequences: Sequence[TokenSequence], advantages: Any) -> Non
             )
         if not np.isfinite(values).all() or values[~sequence.mask].any():
             raise ValueError(
-                f"returned a value for sequence {number} that is not "
+                f"returned a value for sequence {number} (task {sequence.task}) that is not "
                 "finite, or not 0 where the mask is; start from np.zeros and fill in values[mask]"
             )

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import attrs
 import yaml
@@ -43,6 +43,9 @@ from agentgym_core.structure import construct, join, structure, unstructure
 from agentgym_core.wording import shown
 
 _SERVING_KEYS = ("env_addr", "python")
+
+Resume = Literal["auto", "always", "never"]
+"""Whether a run goes on with the directory that exists, must do so, or must not."""
 
 
 @attrs.frozen(kw_only=True)
@@ -114,25 +117,40 @@ class RunConfig:
         """The run directory."""
         return self.output / self.name
 
-    def open_folder(self) -> Path:
+    def open_folder(self, resume: Resume = "auto") -> Path:
         """Make the run directory with its `config.yaml`, or go on with it.
 
+        Args:
+            resume: `always` refuses to begin a run, `never` to go on with one.
+
         Raises:
-            ConfigError: it holds a run with another configuration; names the first difference.
+            ConfigError: it holds a run with another configuration, and names all differences; or
+                `resume` does not allow what would be done.
         """
         file = self.folder / "config.yaml"
         document = resolved(self)
+        if resume == "always" and not file.exists():
+            raise ConfigError(
+                f"there is no run in {self.folder} to go on with. Mend `name` or `output`, or "
+                "leave --resume out to begin one"
+            )
+        if resume == "never" and file.exists():
+            raise ConfigError(
+                f"{self.folder} holds a run already. Give this run another name, or leave "
+                "--resume out to go on with that one"
+            )
         if not file.exists():
             write_text(file, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
         # The folder may have been moved: where it lies is no part of what it holds, and neither is
         # who watches.
         here = {key: document[key] for key in ("output", "trackers")}
         written = {**read_document(file), **here}
-        difference = _difference(written, document, "")
-        if difference:
+        differences = _differences(written, document, "")
+        if differences:
             raise ConfigError(
-                f"{self.folder} holds a run with another configuration: {difference}. Give this "
-                "run another name, or remove that folder"
+                f"{self.folder} holds a run with another configuration: {'; '.join(differences)}. "
+                "Give this run another name, or begin a new one from that one's state with "
+                "--fork NAME"
             )
         return self.folder
 
@@ -325,13 +343,13 @@ def _use(block: Any) -> str:
     return block if isinstance(block, str) else block["use"]
 
 
-def _difference(old: Any, new: Any, path: str) -> str:
-    """The first place where two documents differ, in words; empty if there is none."""
+def _differences(old: Any, new: Any, path: str) -> list[str]:
+    """The places where two documents differ, such as `seed is 3 there and 4 here`."""
     old, new = _numbered(old), _numbered(new)
     if not is_block(old) or not is_block(new):
-        return "" if old == new else f"{path} is {shown(old)} there and {shown(new)} here"
-    differences = (_difference(old.get(k), new.get(k), join(path, k)) for k in [*new, *old])
-    return next(filter(None, differences), "")
+        return [] if old == new else [f"{path} is {shown(old)} there and {shown(new)} here"]
+    keys = dict.fromkeys([*new, *old])
+    return [found for k in keys for found in _differences(old.get(k), new.get(k), join(path, k))]
 
 
 def _numbered(value: Any) -> Any:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
-from agentgym_core.errors import AgentGymError, ComponentError, EnvironmentFailure
+from agentgym_core.errors import AgentGymError, ComponentError, ConfigError, EnvironmentFailure
 from agentgym_core.protocols import Environment, Split
 from agentgym_core.types import Observation, Task
 from agentgym_core.wording import one_line, origin, shown
@@ -26,6 +26,22 @@ def calling(component: object, call: str) -> Generator[None]:
         raise ComponentError(
             f"{origin(component)}: {call}: {type(error).__name__}: {one_line(error)}"
         ) from error
+
+
+@contextmanager
+def starting(block: str) -> Generator[None]:
+    """What a component refuses at its start, the configuration asked for: say in which block.
+
+    Raises:
+        ConfigError: in place of whatever the component, or a library that it loads with, raises.
+    """
+    try:
+        yield
+    except AgentGymError:
+        raise
+    except Exception as error:  # a damaged file, say: each library has an error of its own for it
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        raise ConfigError(f"{block}: {kind}{one_line(error)}") from error
 
 
 def tasks_of(environment: Environment, split: Split) -> tuple[Task, ...]:

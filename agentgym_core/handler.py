@@ -184,7 +184,8 @@ class RolloutHandler:
             key=self._key,
         )
         try:
-            completion = await self._sampler.complete(request)
+            with self._session.progress.waiting("the engine", self._session.task.id):
+                completion = await self._sampler.complete(request)
         except Exception as error:
             raise EngineFailure(f"{type(error).__name__}: {error}") from error
         if not 0 < len(completion.token_ids) == len(completion.logprobs) <= max_tokens:

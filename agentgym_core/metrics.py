@@ -1,11 +1,10 @@
 """metrics.jsonl: a row for every training step and every evaluation."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentgym_core.files import read_json_lines, write_json_lines
+from agentgym_core.files import append_json_line, read_json_lines, write_json_lines
 
 Row = dict[str, Any]
 
@@ -24,9 +23,8 @@ class MetricsLog:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add one row, on disk before it returns."""
+        append_json_line(self.path, row)
         self.rows.append(dict(row))
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
 
     def forget_after(self, stage: str, step: int) -> None:
         """Drop the rows of a stage that lie after a step."""
@@ -36,3 +34,14 @@ class MetricsLog:
     def find(self, **keys: Any) -> list[Row]:
         """The rows with these values."""
         return [r for r in self.rows if all(r.get(key) == value for key, value in keys.items())]
+
+    def best(self, stage: str, sampling: str) -> dict[str, Any] | None:
+        """The step and success of a stage's best evaluation, the first of equals.
+
+        Example: {"step": 50, "success": 0.8}
+        """
+        found = self.find(stage=stage, phase="evaluation", sampling=sampling)
+        if not found:
+            return None
+        row = max(found, key=lambda row: row["success"])
+        return {"step": row["step"], "success": row["success"]}

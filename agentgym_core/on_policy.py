@@ -111,7 +111,7 @@ class OnPolicy(Algorithm):
             old_logprobs=self.old_logprobs,
             learned=learned,
         )
-        updated = run.trainer.update(batch, self.loss)
+        updated = run.trainer.update(batch, run.beating(self.loss))
         return advantages, metrics | dict(updated) | {"update_skipped": 0.0}
 
     def learned(self, advantages: Advantages) -> list[bool]:

@@ -132,5 +132,6 @@ class Player:
             raise TooManyFailures(
                 f"{len(failures)} of {num} episodes failed, more than training."
                 f"max_failed_fraction={self.training.max_failed_fraction:g} allows. The last: task "
-                f"{last.task.id} of {last.environment}, {last.ending.value}: {last.error}"
+                f"{last.task.id} of {last.environment}, {last.ending.value}: {last.error}. Mend "
+                "that and give the same command again: it goes on from the last checkpoint"
             )

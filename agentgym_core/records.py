@@ -7,6 +7,7 @@ engine saw, id by id.
 from collections.abc import Sequence
 from typing import Any
 
+from agentgym_core.diagnosis import diagnose
 from agentgym_core.types import Advantages, Episode, Group, TokenSequence, Turn
 
 
@@ -39,6 +40,8 @@ def episode_row(episode: Episode, credit: dict[int, list[float]]) -> dict[str, A
         "reward": episode.reward,
         "ending": episode.ending.value,
         "error": episode.error,
+        "failed_tries": [ending.value for ending in episode.failed_tries],
+        "diagnosis": list(diagnose(episode)),
         "rounds": episode.num_rounds,
         "max_rounds": episode.max_rounds,
         "tokens": episode.num_tokens,

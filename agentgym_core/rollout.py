@@ -25,8 +25,9 @@ from agentgym_core.handler import Policy, RecordingHandler
 from agentgym_core.protocols import Agent, Environment, Session
 from agentgym_core.rewards import RewardBlock, rewarded
 from agentgym_core.seeds import derive_seed
-from agentgym_core.session import EpisodeSession
+from agentgym_core.session import EpisodeSession, within
 from agentgym_core.types import Ending, Episode, Group, Sampling, Task, Turn
+from agentgym_core.watchdog import Progress
 from agentgym_core.wording import origin, shown
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ class Table:
     rewards: tuple[RewardBlock, ...] = ()
     """Their sum takes the place of the environment's reward; none leaves it as it is."""
     max_retries: int = 2
+    max_call_seconds: float = 300.0
+    """See `settings.Limits`."""
+    progress: Progress = attrs.field(factory=Progress)
 
 
 @attrs.frozen(kw_only=True)
@@ -102,6 +106,7 @@ async def play_group(table: Table, order: Attempts, places: asyncio.Semaphore) -
 async def _play_with_retries(
     table: Table, order: Attempts, sample: int, places: asyncio.Semaphore
 ) -> Episode:
+    failed: list[Ending] = []
     async with places:
         episode = await play_episode(table, order, sample)
         for retry in range(table.max_retries):
@@ -115,8 +120,10 @@ async def _play_with_retries(
                 episode.ending.value,
                 episode.error,
             )
+            failed.append(episode.ending)
             episode = await play_episode(table, order, sample)
-    return rewarded(episode, table.rewards)
+        table.progress.beat()
+    return rewarded(attrs.evolve(episode, failed_tries=tuple(failed)), table.rewards)
 
 
 async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
@@ -127,13 +134,15 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
     error, handler, metered = "", None, None
     ending: Ending | None = None
     try:
-        async with opened(environment) as session:
+        async with opened(environment, table.max_call_seconds) as session:
             metered = EpisodeSession(
                 session,
                 environment,
                 order.task,
                 seed=order.environment_seed,
                 max_rounds=order.max_rounds,
+                max_call_seconds=table.max_call_seconds,
+                progress=table.progress,
             )
             handler = table.policy.begin(
                 metered, sampling=order.sampling, key=key, seed=order.sampling_seed(sample)
@@ -167,10 +176,10 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
 
 
 @contextlib.asynccontextmanager
-async def opened(environment: Environment) -> AsyncGenerator[Session]:
+async def opened(environment: Environment, seconds: float = 300.0) -> AsyncGenerator[Session]:
     """A session that is closed whatever happens; a failing close is logged, not an ending."""
     try:
-        session: Any = await environment.open()
+        session: Any = await within(seconds, "open", environment.open)
         if not all(hasattr(session, name) for name in ("reset", "step", "close")):
             raise TypeError(f"returned {shown(session)}, expected a Session")
     except Exception as error:
@@ -181,7 +190,7 @@ async def opened(environment: Environment) -> AsyncGenerator[Session]:
         yield session
     finally:
         try:
-            await session.close()
+            await within(seconds, "close", session.close)
         except Exception as error:
             log.warning("%s: closing a session failed: %s", origin(environment), error)
 

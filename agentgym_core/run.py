@@ -3,27 +3,32 @@
 import asyncio
 import importlib.metadata
 import platform
-import signal
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from agentgym_core import checkpoint, hf
-from agentgym_core.config import RunConfig, StageConfig, resolved
-from agentgym_core.contract import tasks_of
-from agentgym_core.errors import AgentGymError, CheckpointError, ConfigError, Interrupted
+from agentgym_core.config import Resume, RunConfig, StageConfig, resolved
+from agentgym_core.contract import starting, tasks_of
+from agentgym_core.errors import (
+    CheckpointError,
+    Interrupted,
+    NumericalError,
+    Stalled,
+)
 from agentgym_core.evaluate import Evaluation, evaluation_orders, sampling_name, summarize
-from agentgym_core.files import new_folder, write_json, write_json_lines
+from agentgym_core.files import new_folder, remove_leftovers, write_json, write_json_lines
 from agentgym_core.handler import ModelPolicy
+from agentgym_core.lock import locked
 from agentgym_core.metrics import MetricsLog
 from agentgym_core.model import ModelConfig
 from agentgym_core.player import Player
 from agentgym_core.protocols import (
     AdvantageEstimator,
+    Loss,
     RunInfo,
     Sampler,
     StartContext,
@@ -34,8 +39,10 @@ from agentgym_core.protocols import (
 from agentgym_core.records import group_rows
 from agentgym_core.renderer import Renderer
 from agentgym_core.rollout import Attempts, Table
+from agentgym_core.stopping import stopping
 from agentgym_core.tracking import Report, tracking
 from agentgym_core.types import Sampling
+from agentgym_core.watchdog import watched
 
 
 @attrs.define(kw_only=True)
@@ -61,6 +68,10 @@ class Run:
         await self.sampler.load(self.trainer.weights(), version)
         self.published = version
 
+    def beating(self, loss: Loss) -> Loss:
+        """The same loss; each of its calls tells the watchdog that learning goes on."""
+        return self.player.table.progress.beating(loss)
+
     def write(self, row: Mapping[str, Any]) -> None:
         """Add a row to metrics.jsonl."""
         row = {"stage": self.config.name, **row}
@@ -84,6 +95,13 @@ class Run:
         keys = {"stage": self.config.name, "phase": "evaluation", "step": step}
         return bool(self.log.find(**keys, sampling=sampling))
 
+    def best(self) -> dict[str, Any] | None:
+        """The stage's best evaluation at the first of its temperatures; see `MetricsLog.best`."""
+        settings = self.config.evaluation
+        if settings is None:
+            return None
+        return self.log.best(self.config.name, sampling_name(settings.temperatures[0]))
+
     def evaluation_orders(self, temperature: float) -> list[Attempts]:
         """What every evaluation of this stage plays."""
         assert self.config.evaluation is not None
@@ -95,23 +113,37 @@ class Run:
         write_json_lines(self.folder / "rollouts" / self.config.name / f"{name}.jsonl", rows)
 
 
-async def train(config: RunConfig, report: Report) -> Path:
+async def train(config: RunConfig, report: Report, resume: Resume = "auto") -> Path:
     """Run all stages; a run directory that exists with the same configuration goes on.
 
     Returns:
         The run directory.
 
     Raises:
-        ConfigError: the directory holds a run with another configuration.
+        ConfigError: the directory holds a run with another configuration, or `resume` refuses.
+        RunLockedError: another process works on it.
+        CheckpointError: something cannot be written, or there is no whole checkpoint left.
+        NumericalError: a loss or gradient was not finite.
+        Stalled: nothing made progress for `training.stall_seconds`.
         Interrupted: it was stopped by a signal, and has saved its state.
     """
-    folder = config.open_folder()
-    _write_versions(folder / "versions.json")
-    trackers = [block.component for block in config.trackers]
-    info = RunInfo(name=config.name, folder=folder, config=resolved(config))
-    with tracking(trackers, info, report) as report:
-        await _train_stages(config, folder, report)
+    folder = config.open_folder(resume)
+    with locked(folder):
+        _remove_leftovers(folder)
+        _write_versions(folder / "versions.json")
+        trackers = [block.component for block in config.trackers]
+        info = RunInfo(name=config.name, folder=folder, config=resolved(config))
+        with tracking(trackers, info, report) as report:
+            await _train_stages(config, folder, report)
     return folder
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """What a kill left half-written: in the run directory, and where files come step by step."""
+    inner = [folder / name for name in ("policies", "demonstrations")]
+    by_stage = [*folder.glob("rollouts/*"), *folder.glob("checkpoints/*")]
+    for place in [folder, *inner, *by_stage]:
+        remove_leftovers(place)
 
 
 async def _train_stages(config: RunConfig, folder: Path, report: Report) -> None:
@@ -162,15 +194,15 @@ async def _run_stage(
         temperature=stage.algorithm.training_temperature(stage.engine.temperature),
         needs=needs,
     )
-    with _naming("backend"):
+    with starting("backend"):
         trainer = stage.backend.start(context)
     try:
-        with _naming("engine"):
+        with starting("engine"):
             sampler = await stage.engine.start(context)
         try:
             run = _assemble(stage, folder, model, trainer, sampler, log, report)
-            with _stopping(run.player):
-                await _train(run)
+            with stopping(run.player.stop):
+                await _train_watched(run)
         finally:
             await sampler.close()
     finally:
@@ -186,7 +218,7 @@ def _assemble(
     log: MetricsLog,
     report: Report,
 ) -> Run:
-    with _naming("model"):
+    with starting("model"):
         renderer = Renderer(hf.load_tokenizer(model))
     table = Table(
         environments={block.name: block.component for block in stage.environments},
@@ -194,6 +226,7 @@ def _assemble(
         policy=ModelPolicy(renderer=renderer, sampler=sampler, limits=stage.limits),
         rewards=stage.reward,
         max_retries=stage.training.max_retries,
+        max_call_seconds=stage.limits.max_call_seconds,
     )
     pools = [
         TaskPool(
@@ -227,12 +260,34 @@ def _assemble(
     )
 
 
+async def _train_watched(run: Run) -> None:
+    """Raises `Stalled` where nothing makes progress any more; nothing is saved then."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    reasons: list[str] = []
+
+    def stop(reason: str) -> None:
+        reasons.append(reason)
+        loop.call_soon_threadsafe(task.cancel)
+
+    try:
+        with watched(run.player.table.progress, run.config.training.stall_seconds, stop):
+            await _train(run)
+    except asyncio.CancelledError:
+        if not reasons:
+            raise
+        raise Stalled(
+            f"{reasons[0]}. The run stopped there; the same command goes on from its last "
+            "checkpoint. If that is how long it takes, raise training.stall_seconds"
+        ) from None
+
+
 async def _train(run: Run) -> None:
     """The loop of one stage. Whatever step it is stopped at, it goes on from there."""
     checkpoints = run.folder / "checkpoints" / run.config.name
     training = run.config.training
     step = _resume(run, checkpoints)
-    with _naming("algorithm"):
+    with starting("algorithm"):
         run.prepared = await run.config.algorithm.prepare(run)
     await run.publish(step)
     saved = step
@@ -251,17 +306,28 @@ async def _train(run: Run) -> None:
         if step > saved:
             _save(run, checkpoints, step)
         raise
-    _save(run, checkpoints, step)
+    if step > saved:
+        _save(run, checkpoints, step)
     try:
         with new_folder(run.folder / "policies" / run.config.name) as aside:
             run.trainer.export(aside)
-    except OSError as error:
+    except CheckpointError:
+        raise
+    except Exception as error:  # libraries that write tensors have errors of their own
         raise CheckpointError(f"cannot write the policy of {run.config.name}: {error}") from error
 
 
 async def _step(run: Run, step: int) -> None:
     start = time.perf_counter()
-    report = await run.config.algorithm.train_step(run, step)
+    name = f"step {step + 1} of {run.config.name}"
+    try:
+        with run.player.table.progress.waiting(f"{name}, which scores or updates"):
+            report = await run.config.algorithm.train_step(run, step)
+    except FloatingPointError as error:
+        raise NumericalError(
+            f"{name}: {error}. Nothing of that step is kept: the run goes on from its last "
+            "checkpoint, or with other settings through --fork"
+        ) from error
     seconds = time.perf_counter() - start
     if report.groups:
         rows = group_rows(report.groups, report.sequences, report.advantages)
@@ -305,37 +371,16 @@ def _resume(run: Run, checkpoints: Path) -> int:
     last = checkpoint.latest(checkpoints)
     if last is not None:
         run.trainer.load(last.folder)
-        run.player.restore(last.state)
+        run.player.restore({**run.player.state(), **last.state})
     step = last.step if last is not None else 0
     run.log.forget_after(run.config.name, step if last is not None else -1)
     return step
 
 
 def _save(run: Run, checkpoints: Path, step: int) -> None:
-    checkpoint.save(checkpoints, step, run.player.state(), run.trainer)
-    if run.config.training.keep_checkpoints is not None:
-        checkpoint.keep_last(checkpoints, run.config.training.keep_checkpoints)
-
-
-@contextmanager
-def _naming(block: str) -> Generator[None]:
-    """What a component refuses before the first step, the configuration asked for: say where."""
-    try:
-        yield
-    except AgentGymError:
-        raise
-    except (ValueError, OSError, ImportError) as error:
-        raise ConfigError(f"{block}: {error}") from error
-
-
-@contextmanager
-def _stopping(player: Player) -> Generator[None]:
-    """SIGINT and SIGTERM end what is being played; a step that is learning finishes first."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, player.stop)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+    best = run.best()
+    with run.player.table.progress.waiting(f"the checkpoint of step {step}"):
+        checkpoint.save(checkpoints, step, {**run.player.state(), "best": best}, run.trainer)
+    keep = run.config.training.keep_checkpoints
+    if keep is not None:
+        checkpoint.keep_last(checkpoints, keep, best["step"] if best else None)

@@ -94,4 +94,5 @@ def _join(
         episode=episode_number,
         group=group_number,
         truncated=episode.ending.is_truncation,
+        task=episode.task.id,
     )

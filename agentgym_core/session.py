@@ -4,9 +4,10 @@ It counts rounds, reads the action out of each reply, and records what the world
 can overrun a horizon, lose a reward or turn a failure into one.
 """
 
+import asyncio
 import math
-from collections.abc import Awaitable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import attrs
 
@@ -20,6 +21,7 @@ from agentgym_core.errors import (
 )
 from agentgym_core.protocols import Environment, Session
 from agentgym_core.types import Ending, Observation, Reply, Task
+from agentgym_core.watchdog import Progress
 from agentgym_core.wording import origin
 
 T = TypeVar("T")
@@ -39,7 +41,15 @@ class EpisodeSession:
     """`protocols.MeteredSession` over one open session, for one episode."""
 
     def __init__(
-        self, session: Session, environment: Environment, task: Task, *, seed: int, max_rounds: int
+        self,
+        session: Session,
+        environment: Environment,
+        task: Task,
+        *,
+        seed: int,
+        max_rounds: int,
+        max_call_seconds: float = 300.0,
+        progress: Progress | None = None,
     ) -> None:
         self.environment = environment
         self.task = task
@@ -48,7 +58,9 @@ class EpisodeSession:
         self.rounds: list[Round] = []
         self.ending: Ending | None = None
         self.success = False
+        self.progress = progress or Progress()
         self._session = session
+        self._max_call_seconds = max_call_seconds
 
     @property
     def ended(self) -> bool:
@@ -71,7 +83,7 @@ class EpisodeSession:
 
     async def reset(self) -> Observation:
         """Begin the episode's task."""
-        return self._see(await self._call(self._session.reset(self.task, self.seed)))
+        return self._see(await self._call("reset", self.task, self.seed))
 
     async def act(self, reply: Reply, action: str | None = None) -> Observation:
         """Spend one round on the reply's action.
@@ -90,7 +102,7 @@ class EpisodeSession:
         if action is None:
             observation = Observation(messages=problem)
         else:
-            observation = self._see(await self._call(self._session.step(action)))
+            observation = self._see(await self._call("step", action))
         self.rounds.append(
             Round(
                 turn=reply.turn,
@@ -105,11 +117,11 @@ class EpisodeSession:
 
     async def available_actions(self) -> Sequence[str]:
         """See `Session.available_actions`."""
-        return await self._call(self._session.available_actions())
+        return await self._call("available_actions")
 
     async def expert_action(self) -> str | None:
         """See `Session.expert_action`."""
-        return await self._call(self._session.expert_action())
+        return await self._call("expert_action")
 
     def _read(self, reply: Reply) -> tuple[str | None, str]:
         if reply.finish_reason == "length":
@@ -118,6 +130,10 @@ class EpisodeSession:
             return self.environment.action_format.parse(reply.text), ""
         except FormatError as error:
             return None, str(error)
+        except Exception as error:  # the environment's fault, not the agent's
+            raise EnvironmentFailure(
+                f"{origin(self.environment)}: action_format: {type(error).__name__}: {error}"
+            ) from error
 
     def _see(self, answer: Observation) -> Observation:
         observation = check_observation(self.environment, answer)
@@ -132,12 +148,32 @@ class EpisodeSession:
             self.end(Ending.STEP_LIMIT)
         return observation
 
-    async def _call(self, call: Awaitable[T]) -> T:
+    async def _call(self, name: str, *arguments: Any) -> Any:
         try:
-            return await call
+            with self.progress.waiting(f"{type(self.environment).__name__}.{name}", self.task.id):
+                call = getattr(self._session, name)
+                return await within(self._max_call_seconds, name, call, *arguments)
         except EpisodeFailure:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise EnvironmentFailure(
                 f"{origin(self.environment)}: {type(error).__name__}: {error}"
             ) from error
+
+
+async def within(seconds: float, name: str, call: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """Await a call of an environment, but no longer than that.
+
+    A call that blocks the thread cannot be cut short.
+
+    Raises:
+        TimeoutError: it took longer, and was cancelled.
+    """
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            return await call(*args)
+    except TimeoutError:
+        if deadline.expired():
+            raise TimeoutError(f"it did not answer {name} within {seconds:g} s") from None
+        raise

@@ -16,9 +16,14 @@ def at_least(minimum: int) -> Callable[[Any, "attrs.Attribute[int]", int], None]
     return validate
 
 
+def _positive(_: Any, field: "attrs.Attribute[float]", value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{field.name} must be above 0, got {value:g}")
+
+
 @attrs.frozen(kw_only=True)
 class Limits:
-    """The `limits` block: how many tokens an episode may take. The engine may allow fewer."""
+    """The `limits` block: what an episode may take. The engine may allow fewer tokens."""
 
     max_prompt_tokens: int = attrs.field(validator=at_least(1))
     """Bounds the first turn's prompt: the task and the instructions."""
@@ -26,6 +31,8 @@ class Limits:
     """Bounds everything after it in the context: replies and observations together."""
     max_tokens: int = attrs.field(validator=at_least(1))
     """Bounds one reply."""
+    max_call_seconds: float = attrs.field(default=300.0, validator=_positive)
+    """Bounds one call of the environment, such as a step: the episode fails if it takes longer."""
 
     def __attrs_post_init__(self) -> None:
         if self.max_tokens > self.max_response_tokens:
@@ -50,13 +57,18 @@ class TrainingConfig:
     keep_checkpoints: int | None = attrs.field(
         default=None, validator=attrs.validators.optional(at_least(1))
     )
-    """How many of the newest checkpoints of the stage stay on disk; null keeps all."""
+    """How many of the newest checkpoints of the stage stay on disk, beside the best evaluation's;
+    null keeps all."""
     max_concurrent_episodes: int = attrs.field(default=128, validator=at_least(1))
     """Most episodes in play at once, in training and in evaluation."""
     max_retries: int = attrs.field(default=2, validator=at_least(0))
     """How often a failed episode is played anew, with the same seed, before it is dropped."""
     max_failed_fraction: float = 0.1
     """Largest share of a step's episodes that may be dropped; more stop the run."""
+    stall_seconds: float | None = attrs.field(
+        default=1800.0, validator=attrs.validators.optional(_positive)
+    )
+    """The run is stopped if nothing makes progress for that long; null waits for ever."""
 
     def __attrs_post_init__(self) -> None:
         if not 0 <= self.max_failed_fraction <= 1:

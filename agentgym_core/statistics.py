@@ -1,10 +1,12 @@
 """What is counted and reported: of the episodes of a step, and of success in evaluation."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from math import comb, sqrt
 
 import numpy as np
 
+from agentgym_core.diagnosis import DIAGNOSES, diagnose
 from agentgym_core.types import Ending, Episode, Group, Scores, TokenSequence
 
 
@@ -12,11 +14,14 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Describe the episodes that were played; failed ones appear in `dropped` alone.
 
     Returns:
-        `episodes`, their number, and `dropped`, the share of attempts that failed. If there are
+        `episodes`, their number; `dropped`, the share of attempts that failed, and by cause, such
+        as `dropped/engine-failed`; by cause as well, how many tries failed and were played anew,
+        `retried/<cause>`; causes that did not occur are left out. If there are
         episodes, their means: `success`, `reward`, `rounds` (actions taken), `tokens` (sampled);
         the standard deviation `reward_std`; the shares `horizon_cut` and `tokens_cut` that ended
         out of rounds or tokens; `format_errors`, the share of turns whose reply did not name an
-        action; and for each named part of the reward the mean of its sum, `reward/<name>`.
+        action; for each named part of the reward the mean of its sum, `reward/<name>`; and for
+        each of `diagnosis.DIAGNOSES` the share of episodes with it, `diagnosis/<name>`.
     """
     episodes = [episode for group in groups for episode in group.episodes]
     num_dropped = sum(group.num_dropped for group in groups)
@@ -24,6 +29,11 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "episodes": float(len(episodes)),
         "dropped": num_dropped / max(1, len(episodes) + num_dropped),
     }
+    failures = [episode for group in groups for episode in group.failures]
+    for cause, num in sorted(Counter(e.ending.value for e in failures).items()):
+        metrics[f"dropped/{cause}"] = num / (len(episodes) + num_dropped)
+    tries = Counter(t.value for e in [*episodes, *failures] for t in e.failed_tries)
+    metrics |= {f"retried/{cause}": float(num) for cause, num in sorted(tries.items())}
     if not episodes:
         return metrics
 
@@ -44,6 +54,8 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
     for name in sorted({name for turn in turns for name in turn.rewards}):
         total = sum(turn.rewards.get(name, 0.0) for turn in turns)
         metrics[f"reward/{name}"] = total / len(episodes)
+    found = Counter(name for episode in episodes for name in diagnose(episode))
+    metrics |= {f"diagnosis/{name}": found[name] / len(episodes) for name in DIAGNOSES}
     return metrics
 
 

@@ -249,6 +249,8 @@ class Episode:
     error: str = ""
     """For failures: the component and its last error."""
     seconds: float = 0.0
+    failed_tries: tuple[Ending, ...] = ()
+    """Endings of the tries before this one, which failed and were played anew."""
 
     @property
     def reward(self) -> float:
@@ -307,6 +309,8 @@ class TokenSequence:
     """Number of its task in the batch; the attempts at one task share it."""
     truncated: bool = False
     """The episode was cut: see `Ending.is_truncation`."""
+    task: str = ""
+    """Its id, for errors."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -348,6 +352,8 @@ class Row:
     reference_logprobs: FloatArray | None = None
     old_values: FloatArray | None = None
     returns: FloatArray | None = None
+    task: str = ""
+    """Of the sequence, for errors."""
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -55,6 +55,9 @@ class _LazyGroup(click.Group):
             if os.environ.get("AGENTGYM_TRACEBACK"):
                 raise
             raise _CleanError(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo("\nInterrupted.", err=True)
+            raise click.exceptions.Exit(130) from None
 
 
 def _plugin_commands() -> tuple[list[Registration], str]:

@@ -10,6 +10,7 @@ import click
 from agentgym_core import hf
 from agentgym_core.catalog import Catalog
 from agentgym_core.config import RunConfig, StageConfig, load_config
+from agentgym_core.contract import starting
 from agentgym_core.errors import ConfigError
 from agentgym_core.evaluate import (
     Evaluation,
@@ -78,9 +79,11 @@ def _model(config: RunConfig, path: Path, policy: Path | None) -> ModelConfig:
 
 async def _play_model(stage: StageConfig, model: ModelConfig) -> dict[str, tuple[Group, ...]]:
     assert stage.evaluation is not None
-    sampler = await stage.engine.start(StartContext(model=model, seed=stage.seed))
-    try:
+    with starting("model"):
         renderer = Renderer(hf.load_tokenizer(model))
+    with starting("engine"):
+        sampler = await stage.engine.start(StartContext(model=model, seed=stage.seed))
+    try:
         policy = ModelPolicy(renderer=renderer, sampler=sampler, limits=stage.limits)
         return await _play(stage, policy, stage.evaluation.temperatures)
     finally:
@@ -98,6 +101,7 @@ async def _play(
         policy=policy,
         rewards=stage.reward,
         max_retries=stage.training.max_retries,
+        max_call_seconds=stage.limits.max_call_seconds,
     )
     found: dict[str, tuple[Group, ...]] = {}
     for sampling in samplings:

@@ -3,13 +3,15 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from agentgym_core.catalog import Catalog
 from agentgym_core.cli.console import Console, format_seconds, success_table
-from agentgym_core.config import load_config
+from agentgym_core.config import Resume, load_config
 from agentgym_core.errors import Interrupted
+from agentgym_core.fork import fork as fork_run
 from agentgym_core.learning_curve import plot_learning
 from agentgym_core.metrics import MetricsLog
 from agentgym_core.run import train as train_run
@@ -18,8 +20,24 @@ from agentgym_core.run import train as train_run
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
 @click.argument("overrides", nargs=-1)
+@click.option(
+    "--resume",
+    type=click.Choice(get_args(Resume)),
+    default="auto",
+    show_default=True,
+    help="Go on with the run directory if it exists; it must exist; it must not.",
+)
+@click.option(
+    "--fork", metavar="NAME", help="Begin a run of that name from the state of the one in CONFIG."
+)
 @click.pass_context
-def train(context: click.Context, config: Path, overrides: tuple[str, ...]) -> None:
+def train(
+    context: click.Context,
+    config: Path,
+    overrides: tuple[str, ...],
+    resume: Resume,
+    fork: str | None,
+) -> None:
     """Train as a YAML file says.
 
     OVERRIDES change single keys: training.num_steps=10 'rounds.rounds=[4, 8]'.
@@ -27,14 +45,18 @@ def train(context: click.Context, config: Path, overrides: tuple[str, ...]) -> N
     A run goes on where it was stopped if it is started again with the same configuration.
     """
     run = load_config(config, overrides, Catalog.installed())
+    if fork is not None:
+        run = fork_run(run, fork)
     start = time.monotonic()
     try:
-        folder = asyncio.run(
-            train_run(run, Console({stage.name: stage.training.num_steps for stage in run.stages}))
+        steps = {stage.name: stage.training.num_steps for stage in run.stages}
+        folder = asyncio.run(train_run(run, Console(steps), resume))
+    except Interrupted as stopped:
+        again = (
+            f"Give it name={run.name} in place of --fork, and it" if fork else "The same command"
         )
-    except Interrupted:
-        click.echo(f"\nStopped, and saved in {run.folder}. The same command goes on from here.")
-        context.exit(130)
+        click.echo(f"\nStopped, and saved in {run.folder}. {again} goes on from here.")
+        context.exit(128 + stopped.signal)
     log = MetricsLog(folder / "metrics.jsonl")
     plotted = plot_learning(log.rows, folder / "learning.png", run.name)
     table = success_table(log.rows)

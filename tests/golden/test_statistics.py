@@ -23,7 +23,7 @@ def turn(num_tokens, *, reward=0.0, rounds=1, format_error=False, rewards=None):
     )
 
 
-def episode(*turns, ending=Ending.DONE, success=False):
+def episode(*turns, ending=Ending.DONE, success=False, failed_tries=()):
     return Episode(
         task=Task(id="room_1"),
         environment="room",
@@ -34,11 +34,13 @@ def episode(*turns, ending=Ending.DONE, success=False):
         messages=(),
         ending=ending,
         success=success,
+        failed_tries=failed_tries,
     )
 
 
 def group(*episodes, num_failed=0):
-    failures = (episode(turn(9, reward=9.0), ending=Ending.ENGINE_FAILED),) * num_failed
+    failed = Ending.ENGINE_FAILED
+    failures = (episode(turn(9), ending=failed, failed_tries=(failed, failed)),) * num_failed
     task = Task(id="room_1")
     return Group(task=task, environment="room", episodes=episodes, failures=failures)
 
@@ -60,7 +62,7 @@ def test_episode_metrics_by_hand():
         group(num_failed=2),
         group(
             episode(turn(4), turn(4), ending=Ending.OUT_OF_TOKENS),
-            episode(ending=Ending.OUT_OF_TOKENS),
+            episode(ending=Ending.OUT_OF_TOKENS, failed_tries=(Ending.INVALID_REWARD,)),
         ),
     ]
     # Rewards 1.5, -0.5, 0, 0: mean 0.25, mean of squares 2.5 / 4, variance 0.625 - 0.0625.
@@ -78,6 +80,14 @@ def test_episode_metrics_by_hand():
             "format_errors": 1 / 6,
             "reward/craft": 1.0 / 4,
             "reward/goal": 1.0 / 4,
+            "dropped/engine-failed": 3 / 7,
+            "retried/engine-failed": 6,
+            "retried/invalid-reward": 1,
+            "diagnosis/loop": 0,
+            "diagnosis/premature-stop": 0,
+            "diagnosis/context-overflow": 2 / 4,
+            "diagnosis/format-errors": 1 / 4,
+            "diagnosis/horizon-cut": 1 / 4,
         },
         abs=1e-12,
     )
@@ -85,7 +95,12 @@ def test_episode_metrics_by_hand():
 
 def test_without_episodes_there_are_no_means():
     assert episode_metrics([]) == {"episodes": 0, "dropped": 0}
-    assert episode_metrics([group(num_failed=4), group()]) == {"episodes": 0, "dropped": 1}
+    assert episode_metrics([group(num_failed=4), group()]) == {
+        "episodes": 0,
+        "dropped": 1,
+        "dropped/engine-failed": 1,
+        "retried/engine-failed": 8,
+    }
 
 
 def test_an_episode_without_turns_has_no_format_errors():

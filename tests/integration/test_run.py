@@ -114,7 +114,7 @@ def test_a_run_directory_holds_what_the_page_says(whole):
     names = {p.name for p in whole.iterdir()}
     assert names == {
         "config.yaml", "metrics.jsonl", "demonstrations", "rollouts", "checkpoints", "policies",
-        "model", "versions.json",
+        "model", "versions.json", ".lock",
     }  # fmt: skip
     assert sorted(p.name for p in (whole / "checkpoints" / "sft").iterdir()) == [
         "step-000015",

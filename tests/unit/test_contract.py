@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import attrs
 import pytest
 
-from agentgym_core.contract import calling, check_horizon, check_observation, tasks_of
+from agentgym_core.contract import calling, check_horizon, check_observation, starting, tasks_of
 from agentgym_core.errors import ComponentError, ConfigError, EnvironmentFailure
 from agentgym_core.protocols import Environment
 from agentgym_core.rollout import opened
@@ -37,6 +37,19 @@ def test_whatever_a_component_raises_names_it():
 def test_an_error_that_is_ours_already_stays():
     with pytest.raises(ConfigError, match=r"^seed: too green$"), calling(World(), "dance"):
         raise ConfigError("seed: too green")
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (ValueError("no\ntemplate"), "engine: no template"),
+        (KeyError("weights"), "engine: KeyError: weights"),
+        (ConfigError("seed: too green"), "seed: too green"),
+    ],
+)
+def test_what_a_component_refuses_at_its_start_is_the_configuration_s(raised, message):
+    with pytest.raises(ConfigError, match=f"^{message}$"), starting("engine"):
+        raise raised
 
 
 def test_tasks():

@@ -1,12 +1,24 @@
+import errno
+import fcntl
 import json
+import os
+import re
+import socket
 import subprocess
 import sys
 
 import pytest
 
-from agentgym_core.checkpoint import keep_last, latest, save
-from agentgym_core.errors import CheckpointError
-from agentgym_core.files import new_folder, read_json_lines, write_json_lines, write_text
+from agentgym_core.checkpoint import keep_last, latest, latest_until, save
+from agentgym_core.errors import CheckpointError, RunLockedError
+from agentgym_core.files import (
+    new_folder,
+    read_json_lines,
+    remove_leftovers,
+    write_json_lines,
+    write_text,
+)
+from agentgym_core.lock import locked
 from agentgym_core.metrics import MetricsLog, is_time
 
 
@@ -59,23 +71,134 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
 
 def test_checkpoints(tmp_path):
     assert latest(tmp_path) is None
-    for step in (1, 2, 10):
+    for step in (1, 2, 3, 10):
         save(tmp_path, step, {"rounds_state": [step]}, FakeTrainer())
     found = latest(tmp_path)
     assert (found.step, found.state["rounds_state"]) == (10, [10])
     assert (found.folder / "weights").exists()
-    keep_last(tmp_path, 2)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000002", "step-000010"]
+    keep_last(tmp_path, 2, best=1)
+    assert names(tmp_path) == ["step-000001", "step-000003", "step-000010"]
+    assert latest_until(tmp_path, 9).step == 3
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(tmp_path):
-    save(tmp_path, 1, {}, FakeTrainer())
-    with pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*step-000002.*full"):
-        save(tmp_path, 2, {}, FakeTrainer(OSError("disk full")))
-    assert [p.name for p in tmp_path.iterdir()] == ["step-000001"]
-    (tmp_path / "step-000001" / "state.json").write_text("{")
-    with pytest.raises(CheckpointError, match="Remove that checkpoint"):
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda path: (path / "weights").write_text("2"), "weights has other content"),
+        (lambda path: (path / "weights").write_text("11"), "weights has 2 bytes of 1"),
+        (lambda path: (path / "weights").unlink(), "weights is missing"),
+        (lambda path: (path / "state.json").write_text("{"), "state.json has 1 bytes"),
+        (lambda path: (path / "manifest.json").write_text("{"), "manifest.json .*cannot be read"),
+        (lambda path: (path / "manifest.json").unlink(), "manifest.json is missing"),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over_and_replaced(tmp_path, caplog, damage, says):
+    for step in (1, 2):
+        save(tmp_path, step, {}, FakeTrainer())
+    damage(tmp_path / "step-000002")
+    assert latest(tmp_path).step == 1
+    assert re.search(rf"step-000002 is not whole and is passed over: {says}", caplog.text)
+    save(tmp_path, 2, {}, FakeTrainer())
+    assert latest(tmp_path).step == 2
+    damage(tmp_path / "step-000001")
+    damage(tmp_path / "step-000002")
+    with pytest.raises(CheckpointError, match=rf"none of the 2 checkpoints .*{says}.*Remove that"):
         latest(tmp_path)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("full")])
+def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(tmp_path, error):
+    save(tmp_path, 1, {}, FakeTrainer())
+    with pytest.raises(CheckpointError, match=r"cannot write .*step-000002: .*give the same comm"):
+        save(tmp_path, 2, {}, FakeTrainer(error))
+    assert names(tmp_path) == ["step-000001"]
+    assert latest(tmp_path).step == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "mend"),
+    [(errno.ENOSPC, "Free some space there"), (errno.EROFS, "Make it writable")],
+)
+def test_a_disk_that_says_no_is_named_with_its_mend(tmp_path, monkeypatch, number, mend):
+    write_text(tmp_path / "old", "old")
+
+    def refuse(_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    for write in (
+        lambda: write_text(tmp_path / "old", "new"),
+        lambda: MetricsLog(tmp_path / "rows").append({"a": 1}),
+        lambda: save(tmp_path / "points", 1, {}, FakeTrainer()),
+    ):
+        with pytest.raises(
+            CheckpointError, match=rf"cannot write /.*{os.strerror(number)}. {mend}"
+        ):
+            write()
+    assert (tmp_path / "old").read_text() == "old"
+    assert names(tmp_path) == ["old", "points", "rows"]
+    assert names(tmp_path / "points") == []
+
+
+def test_a_line_that_is_not_json_is_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a\n{"a": 3}\n')
+    with pytest.raises(CheckpointError, match=r"rows.jsonl: line 2 is not JSON"):
+        read_json_lines(tmp_path / "rows.jsonl")
+
+
+def test_what_a_kill_left_is_removed(tmp_path):
+    for name in (".step-000001.ab", "step-000001"):
+        (tmp_path / name).mkdir()
+    for name in (".lock", ".rows.jsonl.cd", "rows.jsonl"):
+        (tmp_path / name).write_text("")
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == [".lock", "rows.jsonl", "step-000001"]
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from agentgym_core.lock import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_process_at_a_time_and_a_kill_frees(tmp_path):
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    busy = f"worked on by process {holder.pid} on {re.escape(socket.gethostname())}. Wait for it"
+    with pytest.raises(RunLockedError, match=busy), locked(tmp_path):
+        pass
+    holder.kill()
+    holder.communicate()
+    with locked(tmp_path):
+        assert str(os.getpid()) in (tmp_path / ".lock").read_text()
+
+
+def test_a_file_system_without_locks_is_warned_about(tmp_path, monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with locked(tmp_path):
+        assert "cannot be locked (No locks available)" in caplog.text
+
+
+def test_the_best_evaluation_is_the_first_of_equals(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    assert log.best("grpo", "greedy") is None
+    for step, success in ((0, 0.2), (4, 0.5), (8, 0.5), (12, 0.4)):
+        row = {"stage": "grpo", "phase": "evaluation", "sampling": "greedy", "step": step}
+        log.append({**row, "success": success})
+        log.append({**row, "sampling": "t1", "success": 0.9})
+    assert log.best("grpo", "greedy") == {"step": 4, "success": 0.5}
 
 
 def test_the_metrics_log_forgets_what_lies_after_a_checkpoint(tmp_path):

@@ -79,6 +79,9 @@ class Run:
         self.batch = batch
         return {"loss": 0.25}
 
+    def beating(self, loss):
+        return loss
+
     async def publish(self, version):
         self.calls.append(("publish", version))
 

@@ -13,7 +13,7 @@ from agentgym_core.settings import Limits
 from agentgym_core.testing.engine import ScriptedSampler
 from agentgym_core.testing.tokenizers import CHATML, DROPS_THINKING, byte_tokenizer
 from agentgym_core.testing.worlds import Countdown, CountdownSession
-from agentgym_core.types import Ending, Message, Sampling
+from agentgym_core.types import Ending, Message, Observation, Sampling
 from agentgym_core.wording import origin
 
 ROOMY = Limits(max_prompt_tokens=1000, max_response_tokens=2000, max_tokens=60)
@@ -277,3 +277,58 @@ def test_cancelling_leaves_nothing_behind():
         assert len(table.policy.sampler.released) == 4
 
     asyncio.run(start_and_cancel())
+
+
+@pytest.mark.parametrize("call", ["open", "reset", "step"])
+def test_a_call_that_takes_too_long_is_a_failure_of_the_environment(monkeypatch, call):
+    async def hang(*_):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Countdown if call == "open" else CountdownSession, call, hang)
+    table = attrs.evolve(make_table(actions("lift off")), max_call_seconds=0.02)
+    episode = play(table, order())
+    assert episode.ending is Ending.ENVIRONMENT_FAILED
+    assert f"TimeoutError: it did not answer {call} within 0.02 s" in episode.error
+    assert episode.error.startswith(origin(Countdown()))
+    assert CountdownSession.open_sessions == 0
+
+
+def test_a_close_that_takes_too_long_does_not_spoil_the_episode(monkeypatch, caplog):
+    async def hang(self):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(CountdownSession, "close", hang)
+    table = attrs.evolve(make_table(actions("lift off")), max_call_seconds=0.02)
+    assert play(table, order()).ending is Ending.DONE
+    assert "it did not answer close within 0.02 s" in caplog.text
+    CountdownSession.open_sessions -= 1
+
+
+def test_tries_that_failed_are_told_by_their_endings():
+    table = make_table(lambda _: "Action: lift off", fault="reset")
+    (group,) = asyncio.run(play_groups(table, [order(1)], 2))
+    assert [e.failed_tries for e in group.failures] == [(Ending.ENVIRONMENT_FAILED,)]
+
+
+def test_an_action_format_that_raises_is_the_environments_failure(monkeypatch):
+    def fail(self, text):
+        raise KeyError("verb")
+
+    monkeypatch.setattr(type(Countdown().action_format), "parse", fail)
+    episode = play(make_table(actions("down")), order())
+    assert episode.ending is Ending.ENVIRONMENT_FAILED
+    assert "action_format: KeyError: 'verb'" in episode.error
+
+
+def test_what_waits_is_known_while_it_waits(monkeypatch):
+    seen = []
+
+    async def look(self, action):
+        seen.append(table.progress.report())
+        return Observation(messages="", terminated=True)
+
+    monkeypatch.setattr(CountdownSession, "step", look)
+    table = make_table(actions("down"))
+    play(table, order())
+    assert seen == ["1 episode waits for Countdown.step (task countdown_2)"]
+    assert table.progress.report() == "nothing is being waited for"

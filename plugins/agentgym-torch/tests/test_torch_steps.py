@@ -1,5 +1,6 @@
 import math
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -76,13 +77,21 @@ def test_what_is_not_finite_leaves_everything_as_it_was(
 
         with pytest.raises(FloatingPointError, match=message):
             trainer.update(training.batch(*[rows] * (good_before + 1)), loss)
-        assert len(calls) == good_before + 1
+        assert len(calls) == good_before + 1 + len(rows), "each row is tried alone, once"
         training.assert_same_state(before, training.state(trainer))
     twin = start_trainer(learning_rate=0.01)
     twin.update(training.batch(rows), training.loss)
     for each in (trainer, twin):  # no gradient lingers
         each.update(training.batch(rows), training.loss)
     training.assert_same_state(training.state(trainer), training.state(twin))
+
+
+def test_what_is_not_finite_names_its_tasks(start_trainer, training):
+    rows = [attrs.evolve(row, task=f"room_{number}") for number, row in enumerate(training.rows(5))]
+    bad = attrs.evolve(rows[2], advantages=np.where(rows[2].mask, np.nan, 0.0))
+    trainer = start_trainer(learning_rate=0.01)
+    with pytest.raises(FloatingPointError, match=r"the loss is nan: .* It comes from task room_2$"):
+        trainer.update(training.batch([*rows[:2], bad, *rows[3:]]), training.loss)
 
 
 def test_schedules_by_hand():

@@ -100,14 +100,17 @@ class TorchTrainer(Trainer):
         several = len(batch.minibatches) > 1
         before = Snapshot(self._parameters, self._optimizer) if several else None
         tally = Tally()
+        rows: Sequence[Row] = ()
         try:
             for minibatch in batch.minibatches:
+                rows = minibatch.rows
                 self._step(minibatch, loss, rate, tally)
-        except FloatingPointError:
+        except FloatingPointError as error:
+            guilty = self._guilty_tasks(rows, loss)  # under the weights that it met
             self._optimizer.zero_grad()
             if before is not None:
                 before.restore()
-            raise
+            raise FloatingPointError(f"{error}. {guilty}") from error
         return tally.metrics() | {"learning_rate": rate}
 
     def _step(self, minibatch: Minibatch, loss: Loss, rate: float, tally: Tally) -> None:
@@ -137,6 +140,25 @@ class TorchTrainer(Trainer):
         share.backward()
         tally.add_tokens(micro.mask_NT, metrics)
         return value
+
+    def _guilty_tasks(self, rows: Sequence[Row], loss: Loss) -> str:
+        """Of the rows that give such a loss or gradient also alone, in words."""
+        guilty: list[str] = []
+        for row in rows:
+            self._optimizer.zero_grad()
+            try:
+                for micro in self._pack([row]):
+                    self._backward([row], micro, loss, Tally())
+            except FloatingPointError:
+                guilty.append(row.task)
+            else:
+                norm = torch.nn.utils.clip_grad_norm_(self._parameters, math.inf)
+                if not math.isfinite(float(norm)):
+                    guilty.append(row.task)
+        if len(guilty) == len(rows):
+            return "Every sequence of that minibatch gives it"
+        names = ", ".join(sorted(set(guilty))[:5])
+        return f"It comes from task {names}" if guilty else "No sequence gives it alone"
 
     def _pack(self, sequences: Sequence[TokenSequence] | Sequence[Row]) -> list[MicroBatch]:
         return pack(sequences, self._backend.tokens_per_micro_batch, self._device)

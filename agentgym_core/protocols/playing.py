@@ -1,0 +1,121 @@
+"""Worlds, and agents that talk with them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, Protocol
+
+from agentgym_core.actions import ActionFormat, ActionLine
+from agentgym_core.types import (
+    Message,
+    Observation,
+    Reply,
+    Task,
+)
+
+Split = str
+"""`train`, `test`, or another name that the environment declares."""
+
+
+class Session(Protocol):
+    """One live world. Sessions of one environment do not see each other."""
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        """Begin the task. The same task and seed give the same observations, always."""
+        ...
+
+    async def step(self, action: str) -> Observation:
+        """Take one action; any text is allowed, nonsense is answered in words."""
+        ...
+
+    async def close(self) -> None:
+        """Free what the session holds. May be called twice."""
+        ...
+
+    async def available_actions(self) -> Sequence[str]:
+        """Actions that make sense now; empty if the environment does not list them."""
+        return ()
+
+    async def expert_action(self) -> str | None:
+        """What an expert would do now, from wherever the episode stands; None if unknown."""
+        return None
+
+
+class Environment(Protocol):
+    """A world with its tasks, its instructions, its action format and its verdict."""
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split, always in the same order."""
+        ...
+
+    async def open(self) -> Session:
+        """A new session, before its first reset."""
+        ...
+
+    @property
+    def runs_in(self) -> Literal["inline", "thread", "process"]:
+        """Where its sessions may run: on the event loop, in a thread, in a process of their own."""
+        return "inline"
+
+    def instructions(self) -> str:
+        """What the policy is told of the world and its commands, the same for every task."""
+        return ""
+
+    @property
+    def action_format(self) -> ActionFormat:
+        """How a reply names an action."""
+        return ActionLine()
+
+    def corpus(self) -> Iterable[str]:
+        """Texts that hold every word of the world: the vocabulary of a model from scratch."""
+        return ()
+
+
+class MeteredSession(Protocol):
+    """What an agent gets of a session: it counts rounds, enforces limits, keeps the record."""
+
+    environment: Environment
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over, for whatever reason."""
+        ...
+
+    @property
+    def rounds_left(self) -> int:
+        """Actions that may still be taken."""
+        ...
+
+    async def reset(self) -> Observation:
+        """Begin the episode's task."""
+        ...
+
+    async def act(self, reply: Reply, action: str | None = None) -> Observation:
+        """Spend one round on the reply's action (or on `action`, if the agent parsed it itself)."""
+        ...
+
+    async def available_actions(self) -> Sequence[str]:
+        """See `Session.available_actions`."""
+        ...
+
+    def stop(self) -> None:
+        """The agent gives up or is content: the episode ends as AGENT_STOPPED."""
+        ...
+
+
+class Handler(Protocol):
+    """The token-exact record of one episode, and the agent's only way to the policy."""
+
+    def add(self, messages: Observation | Message | Sequence[Message] | str) -> None:
+        """Append messages that the policy will read before its next reply."""
+        ...
+
+    async def reply(self) -> Reply:
+        """Let the policy speak. Its ids and log-probabilities are recorded as sampled."""
+        ...
+
+
+class Agent(Protocol):
+    """The conversation between a policy and a world."""
+
+    async def play(self, task: Task, session: MeteredSession, handler: Handler) -> None:
+        """Play one episode; return when `session.ended`, or call `session.stop()` before."""
+        ...

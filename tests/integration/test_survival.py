@@ -1,0 +1,198 @@
+"""What stops a run, what it says then, and how it goes on: forks, full disks, hangs, signals."""
+
+import asyncio
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from agentgym_core import checkpoint, run
+from agentgym_core.catalog import Catalog
+from agentgym_core.cli import main
+from agentgym_core.config import load_config
+from agentgym_core.errors import CheckpointError, ConfigError, NumericalError, Stalled
+from agentgym_core.files import read_json_lines
+from agentgym_core.fork import fork
+
+CONFIG = """
+name: small
+model:
+  scratch:
+    {hidden_size: 32, num_layers: 1, num_heads: 2, num_key_value_heads: 1, intermediate_size: 64}
+environment:
+  use: textcraft
+  prompt: short
+  num_goals: 4
+  held_out: instances
+  train_instances: 6
+  test_instances: 2
+  plan_lengths: [2, 3]
+  tags: false
+  alternatives: false
+  num_distractors: 1
+agent: {use: act}
+algorithm: {use: grpo, kl_coef: 0.01}
+reward: [environment, {use: format-penalty, penalty: 0.1}]
+rounds: {use: fixed, rounds: 2}
+engine: {use: local, max_batch_size: 16}
+backend: {use: torch, learning_rate: 1.0e-3}
+limits: {max_prompt_tokens: 200, max_response_tokens: 200, max_tokens: 8}
+training: {num_steps: 4, tasks_per_step: 2, group_size: 2, save_every: 1}
+"""
+
+
+def load(folder: Path, *overrides: str):
+    path = folder / "small.yaml"
+    path.write_text(CONFIG)
+    return load_config(path, [f"output={folder / 'runs'}", *overrides], Catalog.installed())
+
+
+def train(config, resume="auto"):
+    return asyncio.run(run.train(config, lambda row: None, resume))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("survival")
+    train(load(folder))
+    return folder
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    return tmp_path
+
+
+def steps(folder: Path) -> list[int]:
+    return [row["step"] for row in read_json_lines(folder / "metrics.jsonl")]
+
+
+def test_a_fork_goes_on_with_another_configuration(copied):
+    new = fork(load(copied, "training.num_steps=6", "algorithm.kl_coef=0.02"), "longer")
+    assert new.folder == copied / "runs" / "longer"
+    assert steps(new.folder) == [1, 2, 3, 4]
+    assert not (new.folder / "policies").exists()
+    whence = json.loads((new.folder / "forked_from.json").read_text())
+    assert whence == {"run": str(copied / "runs" / "small"), "steps": {"grpo": 4}}
+    assert train(new, "always") == new.folder
+    assert steps(new.folder) == [1, 2, 3, 4, 5, 6]
+    old = read_json_lines(copied / "runs" / "small" / "metrics.jsonl")
+    assert read_json_lines(new.folder / "metrics.jsonl")[:4] == old
+    with pytest.raises(ConfigError, match=r"longer exists already"):
+        fork(load(copied), "longer")
+
+
+def test_a_fork_may_be_shorter_and_change_its_schedules(copied, caplog):
+    new = fork(load(copied, "training.num_steps=2", "tasks.use=curriculum"), "shorter")
+    assert steps(new.folder) == [1, 2]
+    assert checkpoint.latest(new.folder / "checkpoints" / "grpo").step == 2
+    assert "grpo.tasks is another component now: it begins anew" in caplog.text
+    train(new)
+    assert (new.folder / "policies" / "grpo").exists()
+
+
+def test_a_fork_of_a_finished_stage_is_finished(copied):
+    new = fork(load(copied), "same")
+    assert (new.folder / "policies" / "grpo").exists()
+
+
+def test_what_a_fork_cannot_take_over_is_refused(copied):
+    with pytest.raises(ConfigError, match=r"the model differs"):
+        fork(load(copied, "model.scratch.hidden_size=64"), "other")
+    with pytest.raises(ConfigError, match=r"there is no run in .*nowhere to fork"):
+        fork(load(copied, "name=nowhere"), "other")
+    shutil.rmtree(copied / "runs" / "small" / "checkpoints" / "grpo" / "step-000001")
+    with pytest.raises(ConfigError, match=r"no checkpoint within training.num_steps=1"):
+        fork(load(copied, "training.num_steps=1"), "other")
+    assert sorted(path.name for path in (copied / "runs").iterdir()) == ["small"]
+
+
+def test_a_fork_by_command(copied):
+    path = copied / "small.yaml"
+    path.write_text(CONFIG)
+    command = ["train", str(path), f"output={copied / 'runs'}", "training.num_steps=5"]
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2
+    assert "training.num_steps is 4 there and 5 here" in refused.output
+    assert "--fork NAME" in refused.output
+    result = CliRunner().invoke(main, [*command, "--fork", "five"])
+    assert result.exit_code == 0, result.output
+    assert steps(copied / "runs" / "five") == [1, 2, 3, 4, 5]
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    save = checkpoint.save
+
+    def full(folder, step, state, trainer):
+        if step == 3:
+            raise CheckpointError("cannot write there: No space left on device")
+        save(folder, step, state, trainer)
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        train(load(tmp_path))
+    monkeypatch.setattr(checkpoint, "save", save)
+    assert steps(train(load(tmp_path))) == [1, 2, 3, 4]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_which_can_go_on(tmp_path, monkeypatch):
+    from agentgym_grpo.grpo import GRPO
+
+    loss = GRPO.loss
+    monkeypatch.setattr(GRPO, "loss", lambda self, tokens: (loss(self, tokens)[0] * math.nan, {}))
+    with pytest.raises(NumericalError, match=r"step \d of grpo: the loss is nan.*--fork"):
+        train(load(tmp_path))
+    monkeypatch.setattr(GRPO, "loss", loss)
+    assert steps(train(load(tmp_path))) == [1, 2, 3, 4]
+
+
+def test_a_hang_ends_and_says_what_was_waited_for(tmp_path, monkeypatch):
+    from agentgym_textcraft.session import TextCraftSession
+
+    async def hang(self, action):
+        await asyncio.Event().wait()
+
+    step = TextCraftSession.step
+    monkeypatch.setattr(TextCraftSession, "step", hang)
+    config = load(tmp_path)
+    monkeypatch.setattr(run, "watched", lambda p, _, stop: watched(p, 0.3, stop))
+    with pytest.raises(
+        Stalled, match=r"wait.? for TextCraft.step \(tasks? textcraft.*the same com"
+    ):
+        train(config)
+    monkeypatch.undo()
+    assert TextCraftSession.step is step
+    assert steps(train(load(tmp_path))) == [1, 2, 3, 4]
+
+
+watched = run.watched
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_has_its_exit_code(tmp_path, number, code):
+    load(tmp_path)
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "agentgym_core.cli", "train", str(tmp_path / "small.yaml"),
+            f"output={tmp_path / 'runs'}", "training.num_steps=1000", "training.save_every=0",
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    rows = tmp_path / "runs" / "small" / "metrics.jsonl"
+    while not rows.exists() or not rows.stat().st_size:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Stopped, and saved" in said
+    last = checkpoint.latest(tmp_path / "runs" / "small" / "checkpoints" / "grpo")
+    assert last.step == len(steps(rows.parent))
