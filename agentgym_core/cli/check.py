@@ -1,0 +1,80 @@
+"""`agentgym check`."""
+
+from collections.abc import Mapping
+from unittest import SkipTest
+
+import click
+
+from agentgym_core import testing
+from agentgym_core.catalog import Catalog
+from agentgym_core.document import parse_overrides
+from agentgym_core.errors import ComponentNotFoundError, ConfigError
+from agentgym_core.plugins import Kind
+from agentgym_core.testing.conformance.component import ComponentConformance
+from agentgym_core.wording import did_you_mean, one_line
+
+SUITES: Mapping[Kind, type[ComponentConformance]] = {
+    "environment": testing.EnvironmentConformance,
+    "agent": testing.AgentConformance,
+    "algorithm": testing.AlgorithmConformance,
+    "advantage": testing.AdvantageEstimatorConformance,
+    "rounds": testing.RoundSchedulerConformance,
+    "task-sampler": testing.TaskSamplerConformance,
+    "reward": testing.RewardConformance,
+    "engine": testing.EngineConformance,
+    "backend": testing.BackendConformance,
+}
+
+
+@click.command()
+@click.argument("name")
+@click.argument("fields", nargs=-1)
+@click.option("--kind", type=click.Choice(list(SUITES)), help="Where a name is of several kinds.")
+@click.pass_context
+def check(context: click.Context, name: str, fields: tuple[str, ...], kind: Kind | None) -> None:
+    """Hold an installed component to the contract of its kind.
+
+    FIELDS are the component's keys: agentgym check textcraft num_goals=5
+
+    Prints a line for each check and exits with 1 if one fails.
+    """
+    catalog = Catalog.installed()
+    kind = _kind(catalog, name, kind)
+    component = catalog.build(kind, {"use": name, **parse_overrides(fields)}, name)
+    suite = SUITES[kind]
+    instance = type("Suite", (suite,), {suite.kind: component})()
+    checks = [check for check in dir(suite) if check.startswith("test_")]
+    failed = sum(not _passes(instance, check) for check in checks)
+    click.echo(f"\n{name}: {len(checks) - failed} of {len(checks)} checks hold")
+    context.exit(1 if failed else 0)
+
+
+def _kind(catalog: Catalog, name: str, kind: Kind | None) -> Kind:
+    """The kind that was asked for, or the only one with that name."""
+    if kind is not None:
+        return kind
+    kinds: list[Kind] = [k for k in SUITES if name in catalog.names(k)]
+    if not kinds:
+        names = {known for k in SUITES for known in catalog.names(k)}
+        raise ComponentNotFoundError(
+            f"no component is called {name!r}.{did_you_mean(name, names)} "
+            "`agentgym plugins` lists what is installed"
+        )
+    if len(kinds) > 1:
+        raise ConfigError(f"{name!r} is of several kinds, {', '.join(kinds)}: choose by --kind")
+    return kinds[0]
+
+
+def _passes(suite: ComponentConformance, check: str) -> bool:
+    words = check.removeprefix("test_").replace("_", " ")
+    try:
+        getattr(suite, check)()
+    except SkipTest as reason:
+        click.echo(f"  -       {words} ({one_line(reason)})")
+    except Exception as error:  # a faulty component may raise anything
+        kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+        click.echo(f"  FAILED  {words}: {kind}{one_line(error)}")
+        return False
+    else:
+        click.echo(f"  ok      {words}")
+    return True
