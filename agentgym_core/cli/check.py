@@ -1,5 +1,6 @@
 """`agentgym check`."""
 
+from collections import Counter
 from collections.abc import Mapping
 from unittest import SkipTest
 
@@ -44,9 +45,10 @@ def check(context: click.Context, name: str, fields: tuple[str, ...], kind: Kind
     suite = SUITES[kind]
     instance = type("Suite", (suite,), {suite.kind: component})()
     checks = [check for check in dir(suite) if check.startswith("test_")]
-    failed = sum(not _passes(instance, check) for check in checks)
-    click.echo(f"\n{name}: {len(checks) - failed} of {len(checks)} checks hold")
-    context.exit(1 if failed else 0)
+    results = Counter(_try(instance, check) for check in checks)
+    skipped = f", {results['-']} do not apply" if results["-"] else ""
+    click.echo(f"\n{name}: {results['ok']} of {len(checks)} checks hold{skipped}")
+    context.exit(1 if results["FAILED"] else 0)
 
 
 def _kind(catalog: Catalog, name: str, kind: Kind | None) -> Kind:
@@ -65,16 +67,15 @@ def _kind(catalog: Catalog, name: str, kind: Kind | None) -> Kind:
     return kinds[0]
 
 
-def _passes(suite: ComponentConformance, check: str) -> bool:
-    words = check.removeprefix("test_").replace("_", " ")
+def _try(suite: ComponentConformance, check: str) -> str:
+    """Run one check and print its line; returns `ok`, `FAILED`, or `-` if it does not apply."""
+    result, reason = "ok", ""
     try:
         getattr(suite, check)()
-    except SkipTest as reason:
-        click.echo(f"  -       {words} ({one_line(reason)})")
+    except SkipTest as skipped:
+        result, reason = "-", f": {one_line(skipped)}"
     except Exception as error:  # a faulty component may raise anything
         kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-        click.echo(f"  FAILED  {words}: {kind}{one_line(error)}")
-        return False
-    else:
-        click.echo(f"  ok      {words}")
-    return True
+        result, reason = "FAILED", f": {kind}{one_line(error)}"
+    click.echo(f"  {result:<6}  {check.removeprefix('test_').replace('_', ' ')}{reason}")
+    return result

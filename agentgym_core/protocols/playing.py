@@ -23,7 +23,11 @@ class Session(Protocol):
         ...
 
     async def step(self, action: str) -> Observation:
-        """Take one action; any text is allowed, nonsense is answered in words."""
+        """Take one action; any text is allowed, nonsense is answered in words.
+
+        Raises:
+            RuntimeError: no task is under way, before the first reset or after an end.
+        """
         ...
 
     async def close(self) -> None:

@@ -58,6 +58,7 @@ class CountdownSession(Session):
         CountdownSession.open_sessions += 1
         self.number = 0
         self.closed = False
+        self.under_way = False
         self._fault: Fault = fault
 
     async def reset(self, task: Task, seed: int) -> Observation:
@@ -67,16 +68,20 @@ class CountdownSession(Session):
             self._fault = ""
         if self._fault == "reset":
             raise ConnectionError("the pad is on fire")
+        self.under_way = True
         return Observation(messages=f"The number is {self.number}.")
 
     async def step(self, action: str) -> Observation:
         """Count."""
         await asyncio.sleep(0)
+        if not self.under_way:
+            raise RuntimeError("no countdown is under way: reset it first")
         if self._fault == "step":
             raise ConnectionError("the line is dead")
         if self._fault == "hang":
             await asyncio.Event().wait()
         if action == "lift off":
+            self.under_way = False
             done = self.number == 0
             reward = float("nan") if self._fault == "nan" else float(done)
             text = "Lift-off!" if done else "Too early."

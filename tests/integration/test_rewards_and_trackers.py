@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -17,34 +18,22 @@ from agentgym_core.metrics import is_time
 from agentgym_core.run import train
 from agentgym_core.tracking import scalars
 
-pytest.importorskip("tensorboard")
-
-CONFIG = """
+SMALL = Path(__file__).with_name("small_textcraft.yaml")
+CONFIG = (
+    f"include: {SMALL}"
+    + """
 name: small
 seed: 3
 trackers: [tensorboard]
-model:
-  scratch:
-    {hidden_size: 32, num_layers: 2, num_heads: 2, num_key_value_heads: 1, intermediate_size: 64}
-environment:
-  use: textcraft
-  prompt: short
-  num_goals: 4
-  held_out: instances
-  train_instances: 2
-  plan_lengths: [2, 3]
-  num_distractors: 1
-agent: act
-engine: {use: local, max_batch_size: 16}
 algorithm: grpo
 rounds: {rounds: 3}
 backend: {use: torch, learning_rate: 1.0e-3}
-limits: {max_prompt_tokens: 300, max_response_tokens: 200, max_tokens: 8}
 tasks: {use: curriculum, unseen: 0.3}
 reward: [success, {use: format-penalty, penalty: 0.5}, {use: round-cost, weight: 0.1, cost: 1}]
 training: {num_steps: 4, tasks_per_step: 3, group_size: 2, save_every: 1}
 evaluation: {max_rounds: 2, num_tasks: 3, at_start: false}
 """
+)
 
 
 def run(folder, *overrides):

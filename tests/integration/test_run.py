@@ -22,26 +22,14 @@ from agentgym_core.files import read_json_lines
 from agentgym_core.metrics import is_time
 from agentgym_core.run import train
 
-CONFIG = """
+SMALL = Path(__file__).with_name("small_textcraft.yaml")
+CONFIG = (
+    f"include: {SMALL}"
+    + """
 name: small
 seed: 3
-model:
-  scratch:
-    {hidden_size: 32, num_layers: 2, num_heads: 2, num_key_value_heads: 1, intermediate_size: 64}
-environment:
-  use: textcraft
-  prompt: short
-  num_goals: 4
-  held_out: instances
-  train_instances: 6
-  test_instances: 2
-  plan_lengths: [2, 3]
-  tags: false
-  alternatives: false
-  num_distractors: 1
-agent: {use: act}
-engine: {use: local, max_batch_size: 16}
-limits: {max_prompt_tokens: 200, max_response_tokens: 200, max_tokens: 12}
+model: {scratch: {num_layers: 2}}
+limits: {max_tokens: 12}
 evaluation: {temperatures: [0.0, 1.0], max_rounds: 4}
 stages:
   - algorithm: {use: sft, num_demonstrations: 40, batch_size: 8, demonstrator: {mistakes: 0.3}}
@@ -55,6 +43,7 @@ stages:
     training: {num_steps: 4, tasks_per_step: 3, group_size: 4, save_every: 2}
     evaluation: {at_start: false, every: 2}
 """
+)
 
 
 @pytest.fixture

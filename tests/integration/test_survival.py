@@ -21,31 +21,18 @@ from agentgym_core.errors import CheckpointError, ConfigError, NumericalError, S
 from agentgym_core.files import read_json_lines
 from agentgym_core.fork import fork
 
-CONFIG = """
+SMALL = Path(__file__).with_name("small_textcraft.yaml")
+CONFIG = (
+    f"include: {SMALL}"
+    + """
 name: small
-model:
-  scratch:
-    {hidden_size: 32, num_layers: 1, num_heads: 2, num_key_value_heads: 1, intermediate_size: 64}
-environment:
-  use: textcraft
-  prompt: short
-  num_goals: 4
-  held_out: instances
-  train_instances: 6
-  test_instances: 2
-  plan_lengths: [2, 3]
-  tags: false
-  alternatives: false
-  num_distractors: 1
-agent: {use: act}
 algorithm: {use: grpo, kl_coef: 0.01}
 reward: [environment, {use: format-penalty, penalty: 0.1}]
 rounds: {use: fixed, rounds: 2}
-engine: {use: local, max_batch_size: 16}
 backend: {use: torch, learning_rate: 1.0e-3}
-limits: {max_prompt_tokens: 200, max_response_tokens: 200, max_tokens: 8}
 training: {num_steps: 4, tasks_per_step: 2, group_size: 2, save_every: 1}
 """
+)
 
 
 def load(folder: Path, *overrides: str):

@@ -15,6 +15,15 @@ def test_a_sound_component_passes(command):
     assert "  ok      pickles" in lines
 
 
+def test_a_check_that_does_not_apply_does_not_hold():
+    result = CliRunner().invoke(main, ["check", "group-relative"])
+    assert result.exit_code == 0, result.output
+    skipped = [line for line in result.output.splitlines() if line.startswith("  -  ")]
+    assert len(skipped) == 2
+    assert all("compares_groups is off" in line for line in skipped)
+    assert result.output.splitlines()[-1].endswith("12 of 14 checks hold, 2 do not apply")
+
+
 def test_a_faulty_one_fails_with_the_reason(monkeypatch):
     monkeypatch.setattr(
         "agentgym_core.rounds.FixedRoundsScheduler.max_rounds", lambda self, step, state: 0

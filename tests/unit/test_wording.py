@@ -4,6 +4,7 @@ import pytest
 
 from agentgym_core.agents.react import React
 from agentgym_core.wording import origin
+from agentgym_textcraft.environment import TextCraft
 
 
 class Homemade:
@@ -15,9 +16,8 @@ def test_a_component_of_the_core():
 
 
 def test_a_component_of_a_plugin_and_its_class():
-    textcraft = pytest.importorskip("agentgym_textcraft.environment").TextCraft
-    assert origin(textcraft).startswith("TextCraft (package agentgym-textcraft ")
-    assert origin(textcraft()) == origin(textcraft)
+    assert origin(TextCraft).startswith("TextCraft (package agentgym-textcraft ")
+    assert origin(TextCraft()) == origin(TextCraft)
 
 
 def test_a_class_of_an_installed_package_that_is_no_plugin():
