@@ -117,18 +117,13 @@ class RunConfig:
         """The run directory."""
         return self.output / self.name
 
-    def open_folder(self, resume: Resume = "auto") -> Path:
-        """Make the run directory with its `config.yaml`, or go on with it.
-
-        Args:
-            resume: `always` refuses to begin a run, `never` to go on with one.
+    def check_resume(self, resume: Resume) -> None:
+        """Refuse what `resume` does not allow; nothing is written.
 
         Raises:
-            ConfigError: it holds a run with another configuration, and names all differences; or
-                `resume` does not allow what would be done.
+            ConfigError: there is no run to go on with, or there is one already.
         """
         file = self.folder / "config.yaml"
-        document = resolved(self)
         if resume == "always" and not file.exists():
             raise ConfigError(
                 f"there is no run in {self.folder} to go on with. Mend `name` or `output`, or "
@@ -139,6 +134,15 @@ class RunConfig:
                 f"{self.folder} holds a run already. Give this run another name, or leave "
                 "--resume out to go on with that one"
             )
+
+    def open_folder(self) -> Path:
+        """Make the run directory with its `config.yaml`, or go on with it.
+
+        Raises:
+            ConfigError: it holds a run with another configuration; names all differences.
+        """
+        file = self.folder / "config.yaml"
+        document = resolved(self)
         if not file.exists():
             write_text(file, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
         # The folder may have been moved: where it lies is no part of what it holds, and neither is

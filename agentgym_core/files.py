@@ -22,6 +22,8 @@ _MENDS = {
     errno.EACCES: "Make it writable",
     errno.EPERM: "Make it writable",
     errno.EROFS: "Make it writable",
+    errno.EEXIST: "Move away what stands there",
+    errno.ENOTDIR: "Move away what stands there",
 }
 
 

@@ -127,8 +127,9 @@ async def train(config: RunConfig, report: Report, resume: Resume = "auto") -> P
         Stalled: nothing made progress for `training.stall_seconds`.
         Interrupted: it was stopped by a signal, and has saved its state.
     """
+    config.check_resume(resume)
     with locked(config.folder):
-        folder = config.open_folder(resume)
+        folder = config.open_folder()
         _remove_leftovers(folder)
         _write_versions(folder / "versions.json")
         trackers = [block.component for block in config.trackers]

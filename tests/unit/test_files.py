@@ -215,3 +215,9 @@ def test_the_metrics_log_forgets_what_lies_after_a_checkpoint(tmp_path):
 def test_times_are_told_apart():
     keys = ["seconds", "episode_seconds", "tokens_per_second", "success", "seconds_of_what"]
     assert [key for key in keys if is_time(key)] == keys[:3]
+
+
+def test_a_file_in_the_way_of_a_folder(tmp_path):
+    (tmp_path / "run").touch()
+    with pytest.raises(CheckpointError, match=r"cannot write .*Move away what stands there, and"):
+        write_text(tmp_path / "run" / "config.yaml", "")

@@ -229,8 +229,10 @@ def test_a_run_directory_of_another_run_is_refused(load, tmp_path):
 def test_a_run_may_be_told_to_begin_or_to_go_on(load, tmp_path):
     config = load(BASE, f"output={tmp_path}/runs")
     with pytest.raises(ConfigError, match=r"there is no run in .*/quick to go on with"):
-        config.open_folder("always")
+        config.check_resume("always")
     assert not config.folder.exists()
-    assert config.open_folder("never") == config.open_folder("always")
+    config.check_resume("never")
+    config.open_folder()
+    config.check_resume("always")
     with pytest.raises(ConfigError, match=r"quick holds a run already.*--resume"):
-        config.open_folder("never")
+        config.check_resume("never")
