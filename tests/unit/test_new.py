@@ -65,7 +65,8 @@ def test_their_own_tests_pass_and_none_is_skipped(folder):
 
 def ruff(folder, *command):
     done = subprocess.run(
-        [sys.executable, "-m", "ruff", *command, "--no-cache", folder],
+        [sys.executable, "-m", "ruff", *command, "--no-cache", "."],
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
@@ -80,7 +81,7 @@ def test_style(kind, suffix, tmp_path):
     write(kind, f"a{suffix}", tmp_path)
     package = tmp_path / f"agentgym-a{suffix}"
     project = ("--config", ROOT / "pyproject.toml")
-    ruff(package, "check", *project, "--config", f"src = ['{package}/src']")
+    ruff(package, "check", *project, "--config", "src = ['src']")
     ruff(package, "check")
     ruff(package, "format", "--check", *project)
     ruff(package, "format", "--check")
