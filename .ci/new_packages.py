@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def run(*command: str | Path) -> str:
-    """What a command prints; what it says, and the end of everything, if it fails."""
+    """What a command prints. If it fails, so does everything, with what it said."""
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -36,7 +36,8 @@ def main() -> None:
     """A line for each kind."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        python, commands = folder / "venv" / "bin" / "python", folder / "venv" / "bin"
+        commands = folder / "venv" / "bin"
+        python = commands / "python"
         core = build(ROOT, folder / "core", "--package", "agentgym-core")
         run("uv", "venv", "--python", sys.executable, folder / "venv")
         run("uv", "pip", "install", "--python", python, f"{core}[hf]", "pytest")
