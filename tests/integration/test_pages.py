@@ -113,8 +113,10 @@ def test_the_code_of_a_page_works(page, tmp_path, monkeypatch):
     name = registered[0].name
     assert re.search(rf"\b{name}\b", files["run.yaml"]), f"{page.name}: run.yaml uses no {name}"
     rows = [row for row in play(tmp_path) if row["phase"] == "train"]
-    assert len(rows) == 2
-    assert any(row["update_skipped"] == 0 for row in rows), "nothing was learned from"
+    assert [(row["episodes"], row["dropped"]) for row in rows] == [(12, 0)] * 2
+    # An untrained model names no action of a new world, so that its attempts there do not differ.
+    learned = any(row["update_skipped"] == 0 for row in rows)
+    assert learned or registered[0].kind == "environment"
 
 
 def test_the_readmes_environment_is_short_and_trains(tmp_path, monkeypatch):
