@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LEGEND = re.compile(r"^\| `([A-Z])` \|", re.M)
-AXES = re.compile(r"[a-z0-9]_([A-Z]+)")
+AXES = re.compile(r"[a-z]\w*_([A-Z]{1,4})")
 
 
 def names(path):
@@ -18,12 +18,7 @@ def names(path):
 def test_the_legend_of_axes_is_that_of_the_code():
     legend = LEGEND.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     sources = [*ROOT.glob("agentgym_core/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]
-    found = {
-        axis
-        for path in sources
-        for name in names(path)
-        if (match := AXES.fullmatch(name[-1 - len(name.rpartition("_")[2]) - 1 :]))
-        for axis in match[1]
-    }
+    matches = [AXES.fullmatch(name) for path in sources for name in names(path)]
+    found = {axis for match in matches if match for axis in match[1]}
     assert found == set(legend)
     assert len(legend) == len(set(legend))
