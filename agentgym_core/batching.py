@@ -156,6 +156,33 @@ def micro_batches(rows: Sequence[Sized], max_tokens: int) -> list[list[int]]:
     return batches
 
 
+def rank_micro_batches(
+    rows: Sequence[Sized], max_tokens: int, rank: int, size: int
+) -> tuple[list[list[int]], int]:
+    """The micro-batches that one of `size` ranks computes, as many as every other rank.
+
+    Each row is computed by one rank. Rows are dealt longest first, there and back, so that the work
+    is even. Parameters that are divided over the ranks (ZeRO-3) need all of them in every forward
+    pass: a rank with fewer micro-batches computes one again, or one of the first rank's if it has
+    none.
+
+    Returns:
+        Indices of rows, as `micro_batches`; and how many of these micro-batches count. Those after
+        them are repeats, to be weighted with 0.
+    """
+    shares: list[list[int]] = [[] for _ in range(size)]
+    for place, index in enumerate(sorted(range(len(rows)), key=lambda index: -len(rows[index]))):
+        lap, at = divmod(place, size)
+        shares[at if lap % 2 == 0 else size - 1 - at].append(index)
+    divided = [
+        [[share[i] for i in batch] for batch in micro_batches([rows[i] for i in share], max_tokens)]
+        for share in shares
+    ]
+    own = divided[rank]
+    repeated = (own or divided[0])[-1:]
+    return own + repeated * (max(map(len, divided)) - len(own)), len(own)
+
+
 def _split_by_episode(
     sequences: Sequence[TokenSequence], num_minibatches: int, seed: int
 ) -> list[list[int]]:

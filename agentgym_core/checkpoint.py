@@ -17,9 +17,10 @@ from typing import Any
 
 import attrs
 
-from agentgym_core.errors import CheckpointError
-from agentgym_core.files import new_folder, write_json
+from agentgym_core.errors import CheckpointError, RankError
+from agentgym_core.files import write_json
 from agentgym_core.protocols import Trainer
+from agentgym_core.ranks import ALONE, Ranks, on_first, write_together
 
 log = logging.getLogger(__name__)
 
@@ -36,29 +37,39 @@ class Checkpoint:
     state: Mapping[str, Any]
 
 
-def save(folder: Path, step: int, state: Mapping[str, Any], trainer: Trainer) -> None:
+def save(
+    folder: Path, step: int, state: Mapping[str, Any], trainer: Trainer, ranks: Ranks = ALONE
+) -> None:
     """Write a checkpoint of a stage. One of that step that is not whole is replaced.
 
     Raises:
         CheckpointError: the disk is full or read-only; earlier checkpoints stand.
+        RankError: another rank failed.
     """
     path = folder / f"step-{step:06d}"
-    if path.exists():
-        if not problem(path):
-            return
-        shutil.rmtree(path)
+
+    def finish(aside: Path) -> None:
+        write_json(aside / "state.json", {"step": step, **state})
+        write_manifest(aside)
+
+    if on_first(ranks, lambda: _stands(path)):
+        return
     try:
-        with new_folder(path) as aside:
-            trainer.save(aside)
-            write_json(aside / "state.json", {"step": step, **state})
-            write_manifest(aside)
-    except CheckpointError:
+        write_together(ranks, path, trainer.save, finish)
+    except (CheckpointError, RankError):
         raise
     except Exception as error:  # libraries that write tensors have errors of their own
         raise CheckpointError(
             f"cannot write the checkpoint {path}: {error}. Earlier ones stand: mend that, and "
             "give the same command again"
         ) from error
+
+
+def _stands(path: Path) -> bool:
+    """Whether that checkpoint is there, and whole; one that is not is removed."""
+    if path.exists() and problem(path):
+        shutil.rmtree(path)
+    return path.exists()
 
 
 def write_manifest(folder: Path) -> None:

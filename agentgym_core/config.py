@@ -12,7 +12,7 @@ import yaml
 
 from agentgym_core.catalog import Catalog
 from agentgym_core.document import Document, is_block, parse_overrides, read_document
-from agentgym_core.errors import ConfigError
+from agentgym_core.errors import ConfigError, RankError
 from agentgym_core.files import write_text
 from agentgym_core.model import ModelConfig
 from agentgym_core.plugins import Kind
@@ -345,6 +345,20 @@ def _component(
 
 def _use(block: Any) -> str:
     return block if isinstance(block, str) else block["use"]
+
+
+def check_same(documents: Sequence[Document]) -> None:
+    """Refuse to begin where the ranks of one run were given different configurations.
+
+    Raises:
+        RankError: names all differences.
+    """
+    for rank, document in enumerate(documents):
+        if found := _differences(document, documents[0], ""):
+            raise RankError(
+                f"rank {rank} was started with another configuration than rank 0: "
+                f"{'; '.join(found)}. Give every rank the same command"
+            )
 
 
 def _differences(old: Any, new: Any, path: str) -> list[str]:

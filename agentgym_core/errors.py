@@ -70,6 +70,10 @@ class CheckpointError(AgentGymError, OSError):
     """A run directory or checkpoint cannot be read or written."""
 
 
+class RankError(AgentGymError, ConnectionError):
+    """Another process of the same run is gone, failed, or was started with something else."""
+
+
 class RunLockedError(AgentGymError, RuntimeError):
     """Another process works on the run directory."""
 
@@ -77,5 +81,7 @@ class RunLockedError(AgentGymError, RuntimeError):
 class Interrupted(AgentGymError):
     """The run was stopped from outside, after it saved its state."""
 
-    signal: int = signal.SIGINT
-    """What stopped it."""
+    def __init__(self, message: str, number: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.signal = number
+        """What stopped it."""

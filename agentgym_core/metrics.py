@@ -1,10 +1,11 @@
 """metrics.jsonl: a row for every training step and every evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentgym_core.files import append_json_line, read_json_lines, write_json_lines
+from agentgym_core.ranks import Ranks
 
 Row = dict[str, Any]
 
@@ -17,19 +18,32 @@ def is_time(key: str) -> bool:
 class MetricsLog:
     """Rows on disk and in memory. A resumed run forgets the rows after its checkpoint."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rows: Sequence[Row] | None = None) -> None:
+        """Read the file; or be given its `rows`, and leave it to another process to write them."""
         self.path = path
-        self.rows: list[Row] = read_json_lines(path)
+        self.rows: list[Row] = read_json_lines(path) if rows is None else list(rows)
+        self._writes = rows is None
+
+    @classmethod
+    def shared(cls, path: Path, ranks: Ranks) -> "MetricsLog":
+        """Of every rank; the first one reads and writes the file."""
+        if ranks.rank == 0:
+            log = cls(path)
+            ranks.gather(log.rows)
+            return log
+        return cls(path, ranks.gather([])[0])
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add one row, on disk before it returns."""
-        append_json_line(self.path, row)
+        if self._writes:
+            append_json_line(self.path, row)
         self.rows.append(dict(row))
 
     def forget_after(self, stage: str, step: int) -> None:
         """Drop the rows of a stage that lie after a step."""
         self.rows = [r for r in self.rows if r["stage"] != stage or r["step"] <= step]
-        write_json_lines(self.path, self.rows)
+        if self._writes:
+            write_json_lines(self.path, self.rows)
 
     def find(self, **keys: Any) -> list[Row]:
         """The rows with these values."""

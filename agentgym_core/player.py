@@ -1,18 +1,23 @@
 """The player: a training step's tasks, at that step's horizon."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import attrs
 
 from agentgym_core.contract import calling, check_horizon
-from agentgym_core.errors import Interrupted, TooManyFailures
+from agentgym_core.errors import Interrupted, RankError, TooManyFailures
 from agentgym_core.handler import Policy
 from agentgym_core.protocols import RoundScheduler, State, StepReport, TaskPool, TaskSampler
+from agentgym_core.ranks import ALONE, Ranks, gathered
 from agentgym_core.rollout import Attempts, Table, play_groups
 from agentgym_core.seeds import derive_seed
 from agentgym_core.settings import TrainingConfig
 from agentgym_core.types import Group, Sampling
+from agentgym_core.wording import one_line
+
+T = TypeVar("T")
 
 
 @attrs.define(kw_only=True)
@@ -26,10 +31,12 @@ class Player:
     training: TrainingConfig
     sampling: Sampling
     seed: int
+    ranks: Ranks = ALONE
     tasks_state: State = None
     rounds_state: State = None
     _playing: asyncio.Future[tuple[Group, ...]] | None = attrs.field(default=None, init=False)
-    _stopped: bool = attrs.field(default=False, init=False)
+    _stopped: int = attrs.field(default=0, init=False)
+    """The number of the signal that asked for it."""
 
     def __attrs_post_init__(self) -> None:
         self.tasks_state = self.tasks.initial_state()
@@ -75,10 +82,36 @@ class Player:
     ) -> tuple[Group, ...]:
         """Play any orders, with the run's policy or another.
 
+        Each rank plays its share of them, and is given all groups.
+
         Raises:
-            Interrupted: `stop` was called; no session is left open.
+            Interrupted: `stop` was called, here or on another rank; no session is left open.
+            RankError: another rank failed.
         """
         await self.go_on()
+        groups: tuple[Group, ...] = ()
+        error: Exception | None = None
+        try:
+            groups = await self._play_share(orders[self.ranks.rank :: self.ranks.size], policy)
+        except Exception as own:  # the others must hear of it
+            error = own
+        told = _Told(groups=groups, stopped=self._stopped, error=one_line(error) if error else "")
+        shares = await self._gather(told)
+        if error is not None:
+            raise error
+        failed = [rank for rank, share in enumerate(shares) if share.error]
+        if failed:
+            raise RankError(f"rank {failed[0]} stopped: {shares[failed[0]].error}")
+        _refuse_to_go_on(share.stopped for share in shares)
+        size = self.ranks.size
+        return tuple(shares[i % size].groups[i // size] for i in range(len(orders)))
+
+    async def _play_share(
+        self, orders: Sequence[Attempts], policy: Policy | None
+    ) -> tuple[Group, ...]:
+        """Play them here; what is left when `stop` is called does not count."""
+        if self._stopped:
+            return ()
         table = attrs.evolve(self.table, policy=policy) if policy else self.table
         playing = play_groups(table, orders, self.training.max_concurrent_episodes)
         self._playing = asyncio.ensure_future(playing)
@@ -86,7 +119,7 @@ class Player:
             return await self._playing
         except asyncio.CancelledError:
             if self._stopped:
-                raise Interrupted("the run was asked to stop") from None
+                return ()
             raise
         finally:
             self._playing.cancel()
@@ -96,15 +129,17 @@ class Player:
         """Let a signal come through, also in stages that only learn.
 
         Raises:
-            Interrupted: `stop` was called.
+            Interrupted: `stop` was called, here or on another rank.
         """
         await asyncio.sleep(0)
-        if self._stopped:
-            raise Interrupted("the run was asked to stop")
+        _refuse_to_go_on(await self._gather(self._stopped))
 
-    def stop(self) -> None:
-        """Cancel what is being played, and play nothing more."""
-        self._stopped = True
+    async def _gather(self, value: T) -> list[T]:
+        return await gathered(self.ranks, value, self.table.progress.beat)
+
+    def stop(self, number: int) -> None:
+        """Cancel what is being played, and play nothing more: that signal asks for it."""
+        self._stopped = number
         if self._playing is not None:
             self._playing.cancel()
 
@@ -135,3 +170,18 @@ class Player:
                 f"{last.task.id} of {last.environment}, {last.ending.value}: {last.error}. Mend "
                 "that and give the same command again: it goes on from the last checkpoint"
             )
+
+
+@attrs.frozen(kw_only=True)
+class _Told:
+    """What a rank tells the others of its share."""
+
+    groups: tuple[Group, ...]
+    stopped: int
+    error: str
+
+
+def _refuse_to_go_on(stopped: Iterable[int]) -> None:
+    number = max(stopped)
+    if number:
+        raise Interrupted("the run was asked to stop", number)

@@ -74,8 +74,10 @@ NOUNS: Mapping[Kind, str] = {
 }
 """What messages call a kind."""
 
+KEBAB_CASE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+"""What the name of a component looks like."""
+
 _CORE = "agentgym-core"
-_KEBAB_CASE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _IMPORT_STRING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
@@ -279,7 +281,7 @@ def _register(
     import_string: str,
 ) -> None:
     """The `register` that a hook is handed."""
-    if not _KEBAB_CASE.fullmatch(name):
+    if not KEBAB_CASE.fullmatch(name):
         raise PluginError(f"{hook}: names are kebab-case, such as 'guess-number', got {name!r}")
     if not _IMPORT_STRING.fullmatch(import_string):
         raise PluginError(

@@ -14,7 +14,11 @@ from agentgym_core.errors import Interrupted
 from agentgym_core.fork import fork as fork_run
 from agentgym_core.learning_curve import plot_learning
 from agentgym_core.metrics import MetricsLog
-from agentgym_core.run import train as train_run
+from agentgym_core.ranks import on_first
+from agentgym_core.train import connected
+from agentgym_core.train import train as train_run
+
+_AGAIN = "The same command"
 
 
 @click.command()
@@ -45,23 +49,29 @@ def train(
     A run goes on where it was stopped if it is started again with the same configuration.
     """
     run = load_config(config, overrides, Catalog.installed())
-    if fork is not None:
-        run = fork_run(run, fork)
     start = time.monotonic()
-    try:
-        steps = {stage.name: stage.training.num_steps for stage in run.stages}
-        folder = asyncio.run(train_run(run, Console(steps), resume))
-    except Interrupted as stopped:
-        again = (
-            f"Give it name={run.name} in place of --fork, and it" if fork else "The same command"
-        )
-        click.echo(f"\nStopped, and saved in {run.folder}. {again} goes on from here.")
-        context.exit(128 + stopped.signal)
+    with connected(run) as ranks:
+        if fork is not None:
+            run = on_first(ranks, lambda run=run: fork_run(run, fork))
+        try:
+            steps = {stage.name: stage.training.num_steps for stage in run.stages}
+            asyncio.run(train_run(run, Console(steps), resume, ranks))
+        except Interrupted as stopped:
+            if ranks.rank == 0:
+                again = f"Give it name={run.name} in place of --fork, and it" if fork else _AGAIN
+                click.echo(f"\nStopped, and saved in {run.folder}. {again} goes on from here.")
+            ranks.gather("stopped")  # a launcher kills the others when the first has ended so
+            context.exit(128 + stopped.signal)
+    if ranks.rank == 0:
+        _summarize(run.folder, run.name, time.monotonic() - start)
+
+
+def _summarize(folder: Path, name: str, seconds: float) -> None:
     log = MetricsLog(folder / "metrics.jsonl")
-    plotted = plot_learning(log.rows, folder / "learning.png", run.name)
+    plotted = plot_learning(log.rows, folder / "learning.png", name)
     table = success_table(log.rows)
     if table:
         click.echo(f"\nSuccess on held-out tasks, with its 95% interval:\n{table}")
-    click.echo(f"\nDone in {format_seconds(time.monotonic() - start)}. The run lies in {folder}:")
+    click.echo(f"\nDone in {format_seconds(seconds)}. The run lies in {folder}:")
     click.echo("  metrics.jsonl, rollouts/, checkpoints/, policies/" + ", learning.png" * plotted)
     click.echo(f"Next: agentgym eval {folder}")

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import attrs
 
 from agentgym_core.model import ModelConfig
+from agentgym_core.ranks import ALONE, Ranks
 from agentgym_core.types import (
     Batch,
     Completion,
@@ -30,6 +31,8 @@ class StartContext:
     """Of sampling: training divides logits by it as well."""
     needs: frozenset[str] = frozenset()
     """Everything that `Trainer.score` will be asked for."""
+    ranks: Ranks = ALONE
+    """This process among those that share the run: as `Backend.connect` returned it."""
 
 
 Weights = Iterable[tuple[str, Any]]
@@ -93,7 +96,11 @@ class Loss(Protocol):
 
 
 class Trainer(Protocol):
-    """A started backend: the policy, its optimizer and, if needed, reference and critic."""
+    """A started backend: the policy, its optimizer and, if needed, reference and critic.
+
+    Where several ranks share a run, each calls the same methods with the same arguments, and is
+    given the same results; how the work is divided among them is the trainer's own affair.
+    """
 
     def score(self, sequences: Sequence[TokenSequence], needs: frozenset[str]) -> Scores:
         """Evaluate given tokens under the weights as they stand; no gradients."""
@@ -113,7 +120,7 @@ class Trainer(Protocol):
         ...
 
     def save(self, folder: Path) -> None:
-        """Write everything that `load` needs to go on bit for bit."""
+        """Write everything that `load` needs to go on bit for bit. All ranks share the folder."""
         ...
 
     def load(self, folder: Path) -> None:
@@ -121,7 +128,7 @@ class Trainer(Protocol):
         ...
 
     def export(self, folder: Path) -> None:
-        """Write the policy alone, as a folder that transformers loads."""
+        """Write the policy alone, as a folder that transformers loads. All ranks share it."""
         ...
 
     def close(self) -> None:
@@ -131,6 +138,17 @@ class Trainer(Protocol):
 
 class Backend(Protocol):
     """Where the policy is trained."""
+
+    def connect(self) -> Ranks:
+        """Join the other processes that a launcher such as torchrun started for the same run.
+
+        Called once, before anything is read or written. A backend that trains in one process
+        inherits this.
+
+        Raises:
+            ValueError: what the launcher says makes no sense, or the others do not come.
+        """
+        return ALONE
 
     def start(self, context: StartContext) -> Trainer:
         """Load the model and its optimizer."""

@@ -19,7 +19,7 @@ from agentgym_core.catalog import Catalog
 from agentgym_core.config import load_config
 from agentgym_core.files import read_json_lines
 from agentgym_core.metrics import is_time
-from agentgym_core.run import train
+from agentgym_core.train import train
 
 CONFIG = """
 name: killed

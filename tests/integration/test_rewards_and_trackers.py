@@ -15,8 +15,8 @@ from agentgym_core.cli import main
 from agentgym_core.config import load_config
 from agentgym_core.files import read_json_lines
 from agentgym_core.metrics import is_time
-from agentgym_core.run import train
 from agentgym_core.tracking import scalars
+from agentgym_core.train import train
 
 SMALL = Path(__file__).with_name("small_textcraft.yaml")
 CONFIG = (

@@ -13,15 +13,15 @@ PLUGINS = CORE.parent / "plugins"
 PLUGIN_SOURCES = sorted(PLUGINS.glob("*/src/*"))
 
 LAYERS = [
-    "errors wording files lock watchdog stopping hookspecs types actions model seeds settings "
-    "commands builtin",
+    "errors wording files ranks lock watchdog stopping hookspecs types actions model seeds "
+    "settings commands builtin",
     "protocols contract",
     "hf renderer handler session sequences rewards rollout batching losses rounds samplers "
     "task_files curriculum agents expert demonstrations supervised statistics diagnosis records "
     "tracking trackers",
     "on_policy",
     "plugins structure document stages catalog config",
-    "player evaluate checkpoint metrics learning_curve fork run testing",
+    "player evaluate checkpoint metrics learning_curve fork run loop train testing",
     "cli",
 ]
 """A module imports from its own layer and those above it in this list, and never in a circle."""

@@ -18,7 +18,6 @@ from agentgym_core.batching import make_batch
 from agentgym_core.demonstrations import demonstration_row, expert_episodes, read_conversations
 from agentgym_core.evaluate import summarize
 from agentgym_core.expert import Demonstrator, ExpertPolicy
-from agentgym_core.files import write_json_lines
 from agentgym_core.protocols import Algorithm, StepReport
 from agentgym_core.rollout import Attempts
 from agentgym_core.samplers import shuffled_places
@@ -120,7 +119,7 @@ class SFT(Algorithm):
         ]
         episodes = expert_episodes(await player.play(orders, self._expert))
         rows = [demonstration_row(episode) for episode in episodes]
-        write_json_lines(run.folder / "demonstrations" / f"{run.config.name}.jsonl", rows)
+        run.keep(f"demonstrations/{run.config.name}.jsonl", rows)
         await self._evaluate(run)
         return [episode.messages for episode in episodes]
 

@@ -8,7 +8,9 @@ from attrs.validators import ge, gt, optional
 
 from agentgym_core.hf import load_causal_lm, load_tokenizer
 from agentgym_core.protocols import Backend, StartContext, Trainer
+from agentgym_core.ranks import Ranks
 from agentgym_torch.language_model import choose_device
+from agentgym_torch.ranks import connect
 from agentgym_torch.trainer import TorchTrainer
 
 
@@ -19,7 +21,7 @@ def _each_below_one(_instance: object, attribute: attrs.Attribute, value: tuple)
 
 @attrs.frozen(kw_only=True)
 class TorchBackend(Backend):
-    """AdamW over all parameters of one model on one device.
+    """AdamW over all parameters of one model on one device, or on one device for each rank.
 
     Weights and optimizer state are float32. Dropout is off: the policy that learns is the policy
     that sampled.
@@ -43,6 +45,13 @@ class TorchBackend(Backend):
     """Compute activations again in the backward pass: less memory, a third more time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` is the GPU where there is one."""
+
+    peer_timeout_seconds: float = attrs.field(default=3600.0, validator=gt(0.0))
+    """Longest that one of several ranks waits for the others, which may play longer episodes."""
+
+    def connect(self) -> Ranks:
+        """Join the processes of torchrun, or of whatever sets its variables."""
+        return connect(self.peer_timeout_seconds)
 
     def start(self, context: StartContext) -> Trainer:
         """Load the model, and a frozen copy of it if `context.needs` has `reference_logprobs`."""

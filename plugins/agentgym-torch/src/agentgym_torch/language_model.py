@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -10,12 +11,15 @@ from torch import Tensor
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one, else the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
+    """`auto` is the GPU where there is one, else the CPU; each rank of a machine has its own."""
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
         raise ValueError(f"`device: {name}` needs a GPU, and torch sees none; use `auto` or `cpu`")
-    return torch.device(name)
+    place, num = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if place >= num:
+        raise ValueError(f"a GPU for each rank: this machine has {num}, and this is rank {place}")
+    return torch.device("cuda", place)
 
 
 def forward_at(model: Any, rows_M: Tensor, columns_M: Tensor, **inputs: Any) -> tuple[Tensor, Any]:

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentgym_core.batching import micro_batches
+from agentgym_core.batching import rank_micro_batches
+from agentgym_core.ranks import ALONE, Ranks
 from agentgym_core.types import Row, TokenSequence, TokenTensors
 
 
@@ -27,6 +28,8 @@ class MicroBatch:
     rows_M: Tensor
     columns_M: Tensor
     mask_NT: Tensor
+    is_repeat: bool = False
+    """Whether it is there for the sake of other ranks only: it counts for nothing."""
 
     def spread(self, values_M: Tensor) -> Tensor:
         """Values of the evaluated tokens in their places, as values_NT; 0 elsewhere."""
@@ -74,11 +77,15 @@ class _Cut:
 
 
 def pack(
-    sequences: Sequence[TokenSequence] | Sequence[Row], max_tokens: int, device: torch.device
+    sequences: Sequence[TokenSequence] | Sequence[Row],
+    max_tokens: int,
+    device: torch.device,
+    ranks: Ranks = ALONE,
 ) -> list[MicroBatch]:
     """Divide sequences into micro-batches of N x T <= `max_tokens`, those of like length together.
 
-    A sequence without a trained token is left out.
+    A sequence without a trained token is left out. Of several ranks each gets its share, in as many
+    micro-batches as the others.
 
     Raises:
         ValueError: the mask holds a first token, which nothing predicts.
@@ -93,14 +100,19 @@ def pack(
             )
         if len(places):
             cuts.append(_Cut(index, int(places[-1]) + 1))
+    divided, num_counted = rank_micro_batches(cuts, max_tokens, ranks.rank, ranks.size)
     return [
-        _micro_batch(sequences, [cuts[i] for i in members], device)
-        for members in micro_batches(cuts, max_tokens)
+        _micro_batch(sequences, [cuts[i] for i in members], device, is_repeat=place >= num_counted)
+        for place, members in enumerate(divided)
     ]
 
 
 def _micro_batch(
-    sequences: Sequence[TokenSequence] | Sequence[Row], cuts: Sequence[_Cut], device: torch.device
+    sequences: Sequence[TokenSequence] | Sequence[Row],
+    cuts: Sequence[_Cut],
+    device: torch.device,
+    *,
+    is_repeat: bool,
 ) -> MicroBatch:
     shape = len(cuts), max(map(len, cuts))
     token_ids_NT = np.zeros(shape, dtype=np.int64)
@@ -117,4 +129,5 @@ def _micro_batch(
         rows_M=rows_M,
         columns_M=columns_M,
         mask_NT=mask,
+        is_repeat=is_repeat,
     )

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from agentgym_core.ranks import ALONE, Ranks
+
 
 class Tally:
     """Sums over the micro-batches and optimizer steps of one update."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self._ranks = ranks
         self._steps: list[Mapping[str, float]] = []
         self._sums: dict[str, Tensor] = {}
         self._tokens = 0
@@ -25,8 +28,14 @@ class Tally:
             self._sums[name] = self._sums[name] + total if name in self._sums else total
 
     def metrics(self) -> dict[str, float]:
-        """Means over the steps, and over the mask's tokens."""
-        metrics = {name: float(total) / self._tokens for name, total in self._sums.items()}
+        """Means over the steps, and over the mask's tokens of all ranks."""
+        own = {name: float(total) for name, total in self._sums.items()}
+        gathered = self._ranks.gather((self._tokens, own))
+        num_tokens = sum(tokens for tokens, _ in gathered)
+        names = dict.fromkeys(name for _, sums in gathered for name in sums)
+        metrics = {
+            name: sum(sums.get(name, 0.0) for _, sums in gathered) / num_tokens for name in names
+        }
         for name in self._steps[0] if self._steps else ():
             metrics[name] = sum(step[name] for step in self._steps) / len(self._steps)
         return metrics

@@ -13,9 +13,11 @@ from torch import Tensor
 
 from agentgym_core import hf
 from agentgym_core.protocols import Loss, StartContext, Tokenizer, Trainer, Weights
+from agentgym_core.ranks import ALONE, Ranks
 from agentgym_core.types import Batch, FloatArray, Minibatch, Row, Scores, TokenSequence
 from agentgym_torch.language_model import checkpoint_layers, copy_weights, forward_at
 from agentgym_torch.micro_batches import MicroBatch, pack
+from agentgym_torch.ranks import sum_gradients
 from agentgym_torch.snapshot import Snapshot
 from agentgym_torch.tally import Tally
 
@@ -43,6 +45,7 @@ class TorchTrainer(Trainer):
         self._tokenizer = tokenizer
         self._policy: Any = model
         self._device = model.device
+        self._ranks = context.ranks
         self._offered = OFFERED & (context.needs | {"logprobs"})
         self._reference: Any = None
         if "reference_logprobs" in context.needs:
@@ -76,13 +79,16 @@ class TorchTrainer(Trainer):
         )
 
     def _score(self, model: Any, sequences: Sequence[TokenSequence]) -> tuple[FloatArray, ...]:
-        scores = [np.zeros(len(sequence)) for sequence in sequences]
+        lines: dict[int, FloatArray] = {}
         with torch.inference_mode():
-            for micro in self._pack(sequences):
+            for micro in self._pack(sequences, self._ranks):
                 logprobs_NT = micro.spread(self._logprobs(model, micro)).double().cpu().numpy()
-                for index, line in zip(micro.members, logprobs_NT, strict=True):
-                    length = min(len(line), len(scores[index]))
-                    scores[index][:length] = line[:length]
+                lines |= zip(micro.members, logprobs_NT, strict=True)
+        scores = [np.zeros(len(sequence)) for sequence in sequences]
+        for share in self._ranks.gather(lines):
+            for index, line in share.items():
+                length = min(len(line), len(scores[index]))
+                scores[index][:length] = line[:length]
         return tuple(scores)
 
     def update(self, batch: Batch, loss: Loss) -> Mapping[str, float]:
@@ -99,7 +105,7 @@ class TorchTrainer(Trainer):
         rate = self._backend.learning_rate_at(batch.step, self._context.num_steps)
         several = len(batch.minibatches) > 1
         before = Snapshot(self._parameters, self._optimizer) if several else None
-        tally = Tally()
+        tally = Tally(self._ranks)
         rows: Sequence[Row] = ()
         try:
             for minibatch in batch.minibatches:
@@ -115,10 +121,14 @@ class TorchTrainer(Trainer):
 
     def _step(self, minibatch: Minibatch, loss: Loss, rate: float, tally: Tally) -> None:
         self._optimizer.zero_grad()
-        micros = self._pack(minibatch.rows)
-        if not micros:
+        micros = self._pack(minibatch.rows, self._ranks)
+        if not micros:  # on no rank, then
             return
-        total = sum(self._backward(minibatch.rows, micro, loss, tally) for micro in micros)
+        own = sum(self._backward(minibatch.rows, micro, loss, tally) for micro in micros)
+        total = sum(self._ranks.gather(own))
+        if not math.isfinite(total):
+            raise FloatingPointError(f"the loss is {total}: {REMEDY}")
+        sum_gradients(self._ranks, self._parameters)
         limit = self._backend.max_grad_norm or math.inf
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, limit))
         if not math.isfinite(norm):
@@ -134,34 +144,32 @@ class TorchTrainer(Trainer):
         loss_NT, metrics = loss(micro.token_tensors(rows, logprobs_NT))
         weights_NT = micro.pad([rows[index].weights for index in micro.members])
         share = (loss_NT * weights_NT)[micro.mask_NT].sum()
-        value = float(share.detach())
-        if not math.isfinite(value):
-            raise FloatingPointError(f"the loss is {value}: {REMEDY}")
+        if micro.is_repeat:
+            (share * 0.0).backward()
+            return 0.0
         share.backward()
         tally.add_tokens(micro.mask_NT, metrics)
-        return value
+        return float(share.detach())
 
     def _guilty_tasks(self, rows: Sequence[Row], loss: Loss) -> str:
         """Of the rows that give such a loss or gradient also alone, in words."""
         guilty: list[str] = []
         for row in rows:
             self._optimizer.zero_grad()
-            try:
-                for micro in self._pack([row]):
-                    self._backward([row], micro, loss, Tally())
-            except FloatingPointError:
+            micros = self._pack([row], ALONE)  # each rank looks through all rows for itself
+            total = sum(self._backward([row], micro, loss, Tally()) for micro in micros)
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, math.inf)
+            if not math.isfinite(total + float(norm)):
                 guilty.append(row.task)
-            else:
-                norm = torch.nn.utils.clip_grad_norm_(self._parameters, math.inf)
-                if not math.isfinite(float(norm)):
-                    guilty.append(row.task)
         if len(guilty) == len(rows):
             return "Every sequence of that minibatch gives it"
         names = ", ".join(sorted(set(guilty))[:5])
         return f"It comes from task {names}" if guilty else "No sequence gives it alone"
 
-    def _pack(self, sequences: Sequence[TokenSequence] | Sequence[Row]) -> list[MicroBatch]:
-        return pack(sequences, self._backend.tokens_per_micro_batch, self._device)
+    def _pack(
+        self, sequences: Sequence[TokenSequence] | Sequence[Row], ranks: Ranks
+    ) -> list[MicroBatch]:
+        return pack(sequences, self._backend.tokens_per_micro_batch, self._device, ranks)
 
     def _logprobs(self, model: Any, micro: MicroBatch) -> Tensor:
         """Log-probability of each evaluated token at the sampling temperature, as logprobs_M."""
@@ -184,6 +192,8 @@ class TorchTrainer(Trainer):
 
     def save(self, folder: Path) -> None:
         """Write `policy.safetensors`, and the optimizer's and random generators' state."""
+        if self._ranks.rank:  # all have the same
+            return
         folder.mkdir(parents=True, exist_ok=True)
         policy = {name: tensor.contiguous() for name, tensor in self.weights()}
         save_file(policy, folder / "policy.safetensors")
@@ -203,7 +213,8 @@ class TorchTrainer(Trainer):
 
     def export(self, folder: Path) -> None:
         """Write the policy and its tokenizer as a folder that transformers loads."""
-        hf.export(self._policy, self._tokenizer, folder)
+        if self._ranks.rank == 0:
+            hf.export(self._policy, self._tokenizer, folder)
 
     def close(self) -> None:
         """Free the models and the optimizer."""
