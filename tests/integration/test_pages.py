@@ -12,9 +12,10 @@ from click.testing import CliRunner
 
 from agentgym_core.catalog import Catalog
 from agentgym_core.cli import main
+from agentgym_core.cli.new import KINDS
 from agentgym_core.config import load_config
 from agentgym_core.files import read_json_lines
-from agentgym_core.run import train
+from agentgym_core.train import train
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(ROOT.glob("docs/write-*.md"))
@@ -108,6 +109,8 @@ def test_the_code_of_a_page_works(page, tmp_path, monkeypatch):
     (test,) = (name for name in files if name.startswith("tests/"))
     assert conform(tmp_path / test) >= 5
     check_commands(page)
+    assert registered[0].kind in KINDS
+    assert f"`agentgym new {registered[0].kind} NAME`" in page.read_text(encoding="utf-8")
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "textcraft_fixed.yaml").write_text(RECIPE)
     name = registered[0].name
