@@ -5,6 +5,7 @@ only the repository has, would fail here. Two minutes on two cores: python .ci/p
 """
 
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -21,6 +22,7 @@ FIELDS = {
     "textcraft": ["num_goals=20"],
 }
 """Of components that have required keys, or are slow to check without them."""
+README_FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.M | re.S)
 WITH_TORCH = {"agentgym-torch"}
 
 LOAD = """
@@ -102,6 +104,13 @@ def main() -> None:
             wheel = build(package, module, folder / project)
             print(project, flush=True)
             try_alone(project, fresh(folder / f"{project}-alone", core, wheel))
+
+        print("the README's environment", flush=True)
+        world = folder / "world"
+        world.mkdir()
+        for file, text in README_FILE.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+            (world / file).write_text(text, encoding="utf-8")
+        try_alone("guess-number", fresh(folder / "world-alone", core, world))
 
         print("from a clone, with pip", flush=True)
         run("uv", "venv", "--quiet", "--seed", folder / "pip")
