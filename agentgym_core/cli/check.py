@@ -35,7 +35,7 @@ SUITES: Mapping[Kind, type[ComponentConformance]] = {
 def check(context: click.Context, name: str, fields: tuple[str, ...], kind: Kind | None) -> None:
     """Hold an installed component to the contract of its kind.
 
-    FIELDS are the component's keys: agentgym check textcraft num_goals=5
+    FIELDS are the component's keys: agentgym check textcraft num_goals=20
 
     Prints a line for each check and exits with 1 if one fails.
     """

@@ -68,7 +68,11 @@ def train(
 
 def _summarize(folder: Path, name: str, seconds: float) -> None:
     log = MetricsLog(folder / "metrics.jsonl")
-    plotted = plot_learning(log.rows, folder / "learning.png", name)
+    plotted = False
+    try:
+        plotted = plot_learning(log.rows, folder / "learning.png", name)
+    except ModuleNotFoundError as error:  # the run is whole without its picture
+        click.echo(f"\n{error}")
     table = success_table(log.rows)
     if table:
         click.echo(f"\nSuccess on held-out tasks, with its 95% interval:\n{table}")

@@ -31,8 +31,7 @@ class Session(Protocol):
         ...
 
     async def close(self) -> None:
-        """Free what the session holds. May be called twice."""
-        ...
+        """Free what the session holds, if it holds anything. May be called twice."""
 
     async def available_actions(self) -> Sequence[str]:
         """Actions that make sense now; empty if the environment does not list them."""
