@@ -104,7 +104,14 @@ class Catalog:
                 f"{join(path, 'use')}: required field missing. Installed: {installed}"
             )
         name = structure(str, fields.pop("use"), join(path, "use"))
-        return structure(self.find(kind, name), fields, path)
+        cls = self.find(kind, name)
+        try:
+            return structure(cls, fields, path)
+        except ConfigError as error:
+            owner = next(known for known in self._of(kind) if known.name == name)
+            if owner.package == "agentgym-core":
+                raise
+            raise ConfigError(f"{error} (a key of {owner.package} {owner.version})") from error
 
     def not_found(self, kind: Kind, name: str) -> ComponentNotFoundError:
         """The error for a name that nobody registers; says what to do."""
@@ -122,9 +129,16 @@ class Catalog:
             )
         elif package and package not in {plugin.package for plugin in broken}:
             message += f" It ships in a plugin that is not installed: pip install {package}"
+        elif not broken:
+            message += (
+                " If another package brings it, pip install that package here; `agentgym plugins` "
+                "lists what is installed"
+            )
         if broken:
-            listed = "; ".join(f"{plugin.package} ({plugin.error})" for plugin in broken)
-            message += f" Broken plugins that may hold it: {listed}"
+            listed = "; ".join(f"{p.package} {p.version} ({p.error})" for p in broken)
+            message += (
+                f" Broken plugins that may hold it: {listed}. Mend or reinstall what you need"
+            )
         return ComponentNotFoundError(message)
 
     def _of(self, kind: Kind) -> list[Registration]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentgym_core.errors import ComponentError
 from agentgym_core.types import Episode, Group, Message
 
 
@@ -12,11 +13,12 @@ def expert_episodes(groups: Sequence[Group]) -> list[Episode]:
     """The episodes that an expert played, in order.
 
     Raises:
-        RuntimeError: one failed; the message names the task and the reason.
+        ComponentError: one failed; the message names the task and the reason.
     """
     for episode in (episode for group in groups for episode in group.failures):
-        raise RuntimeError(
-            f"{episode.environment} cannot demonstrate {episode.task.id}: {episode.error}"
+        raise ComponentError(
+            f"{episode.environment} cannot demonstrate {episode.task.id}: {episode.error}. Mend "
+            "that, and give the same command again"
         )
     return [episode for group in groups for episode in group.episodes]
 

@@ -175,5 +175,7 @@ async def within(seconds: float, name: str, call: Callable[..., Awaitable[T]], *
             return await call(*args)
     except TimeoutError:
         if deadline.expired():
-            raise TimeoutError(f"it did not answer {name} within {seconds:g} s") from None
+            raise TimeoutError(
+                f"it did not answer {name} within limits.max_call_seconds={seconds:g}"
+            ) from None
         raise

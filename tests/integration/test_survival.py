@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from agentgym_core import checkpoint, run
+from agentgym_core import checkpoint, loop
 from agentgym_core.catalog import Catalog
 from agentgym_core.cli import main
 from agentgym_core.config import load_config
 from agentgym_core.errors import CheckpointError, ConfigError, NumericalError, Stalled
 from agentgym_core.files import read_json_lines
 from agentgym_core.fork import fork
+from agentgym_core.train import train as train_run
 
 SMALL = Path(__file__).with_name("small_textcraft.yaml")
 CONFIG = (
@@ -42,7 +43,7 @@ def load(folder: Path, *overrides: str):
 
 
 def train(config, resume="auto"):
-    return asyncio.run(run.train(config, lambda row: None, resume))
+    return asyncio.run(train_run(config, lambda row: None, resume))
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +151,7 @@ def test_a_hang_ends_and_says_what_was_waited_for(tmp_path, monkeypatch):
     step = TextCraftSession.step
     monkeypatch.setattr(TextCraftSession, "step", hang)
     config = load(tmp_path)
-    monkeypatch.setattr(run, "watched", lambda p, _, stop: watched(p, 0.3, stop))
+    monkeypatch.setattr(loop, "watched", lambda p, _, stop: watched(p, 0.3, stop))
     with pytest.raises(
         Stalled, match=r"wait.? for TextCraft.step \(tasks? textcraft.*the same com"
     ):
@@ -160,7 +161,7 @@ def test_a_hang_ends_and_says_what_was_waited_for(tmp_path, monkeypatch):
     assert steps(train(load(tmp_path))) == [1, 2, 3, 4]
 
 
-watched = run.watched
+watched = loop.watched
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -105,7 +105,8 @@ def test_a_broken_plugin_may_have_held_it():
     )
     assert not_found(Catalog(Plugins(broken=(broken,))), "environment", "webarena") == (
         "no environment is called 'webarena'. Installed: none. Broken plugins that may hold it: "
-        "agentgym-webarena (ModuleNotFoundError: No module named 'playwright')"
+        "agentgym-webarena 0.1 (ModuleNotFoundError: No module named 'playwright'). Mend or "
+        "reinstall what you need"
     )
 
 

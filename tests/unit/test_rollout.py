@@ -288,7 +288,10 @@ def test_a_call_that_takes_too_long_is_a_failure_of_the_environment(monkeypatch,
     table = attrs.evolve(make_table(actions("lift off")), max_call_seconds=0.02)
     episode = play(table, order())
     assert episode.ending is Ending.ENVIRONMENT_FAILED
-    assert f"TimeoutError: it did not answer {call} within 0.02 s" in episode.error
+    assert (
+        f"TimeoutError: it did not answer {call} within limits.max_call_seconds=0.02"
+        in episode.error
+    )
     assert episode.error.startswith(origin(Countdown()))
     assert CountdownSession.open_sessions == 0
 
@@ -300,7 +303,7 @@ def test_a_close_that_takes_too_long_does_not_spoil_the_episode(monkeypatch, cap
     monkeypatch.setattr(CountdownSession, "close", hang)
     table = attrs.evolve(make_table(actions("lift off")), max_call_seconds=0.02)
     assert play(table, order()).ending is Ending.DONE
-    assert "it did not answer close within 0.02 s" in caplog.text
+    assert "it did not answer close within limits.max_call_seconds=0.02" in caplog.text
     CountdownSession.open_sessions -= 1
 
 
