@@ -118,8 +118,8 @@ class BackendConformance(ComponentConformance):
             path = Path(folder) / "policy"
             trainer.export(path)
             tokenizer, policy = _loaded(path)
-            own_words = hf.load_tokenizer(tiny_model()).get_vocab()
-            assert tokenizer.get_vocab() == own_words, (
+            given: Any = hf.load_tokenizer(tiny_model())
+            assert tokenizer.get_vocab() == given.get_vocab(), (
                 "the tokenizer was not exported, or with other words: save it with the policy"
             )
             own = dict(policy.named_parameters())
