@@ -117,9 +117,11 @@ class BackendConformance(ComponentConformance):
             trainer.update(_batch(_rows()), _loss)
             path = Path(folder) / "policy"
             trainer.export(path)
-            exported = ModelConfig(path=str(path))
-            hf.load_tokenizer(exported)
-            policy: Any = hf.load_causal_lm(exported)
+            tokenizer, policy = _loaded(path)
+            given: Any = hf.load_tokenizer(tiny_model())
+            assert tokenizer.get_vocab() == given.get_vocab(), (
+                "the tokenizer was not exported, or with other words: save it with the policy"
+            )
             own = dict(policy.named_parameters())
             for name, tensor in trainer.weights():
                 gap = float((own[name].detach().cpu() - tensor.cpu()).abs().max())
@@ -137,6 +139,15 @@ class BackendConformance(ComponentConformance):
         weights = _weights(trainer)
         trainer.close()
         return weights
+
+
+def _loaded(path: Path) -> tuple[Any, Any]:
+    """Tokenizer and model of an exported policy."""
+    exported = ModelConfig(path=str(path))
+    try:
+        return hf.load_tokenizer(exported), hf.load_causal_lm(exported)
+    except Exception as error:
+        raise AssertionError(f"transformers cannot load what was exported: {error}") from error
 
 
 def _rows(seed: int = 0) -> list[Row]:

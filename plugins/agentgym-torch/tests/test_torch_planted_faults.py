@@ -1,12 +1,18 @@
 """The suites of engines and backends find the faults that they are there for."""
 
+import asyncio
+import itertools
+
 import attrs
+import numpy as np
 import pytest
 import torch
 
 from agentgym_core.testing import BackendConformance, EngineConformance
 from agentgym_torch.backend import TorchBackend
 from agentgym_torch.engine import LocalEngine
+
+COUNTER = itertools.count()
 
 
 class Wrapped:
@@ -51,6 +57,48 @@ class IgnoresTheTemperature(Wrapped):
         return await self.inner.complete(attrs.evolve(request, temperature=hot))
 
 
+class SeesTheCrowd(Wrapped):
+    """What is sampled depends on how many others are."""
+
+    waiting = 0
+
+    async def complete(self, request):
+        self.waiting += 1
+        await asyncio.sleep(0)
+        last = (request.token_ids[-1] + self.waiting) % 40
+        try:
+            return await self.inner.complete(
+                attrs.evolve(request, token_ids=(*request.token_ids[:-1], last))
+            )
+        finally:
+            self.waiting -= 1
+
+
+class OneSeedForAll(Wrapped):
+    async def complete(self, request):
+        return await self.inner.complete(attrs.evolve(request, seed=1))
+
+
+class AnotherSeedEachTime(Wrapped):
+    async def complete(self, request):
+        seed = next(COUNTER)
+        return await self.inner.complete(attrs.evolve(request, seed=seed))
+
+
+class BreaksWhenCancelled(Wrapped):
+    """One cancelled request changes what comes after it."""
+
+    shift = 0
+
+    async def complete(self, request):
+        try:
+            done = await self.inner.complete(request)
+        except asyncio.CancelledError:
+            self.shift = 1
+            raise
+        return attrs.evolve(done, token_ids=tuple(t ^ self.shift for t in done.token_ids))
+
+
 class Unmoved(Wrapped):
     def update(self, batch, loss):
         return {"loss": 0.0, "grad_norm": 0.0}
@@ -87,6 +135,48 @@ class ScoresShifted(Wrapped):
         return attrs.evolve(scores, logprobs=tuple(row[::-1] for row in scores.logprobs))
 
 
+class LearnsMaskedTokens(Wrapped):
+    def update(self, batch, loss):
+        def unmasked(row):
+            everything = np.arange(len(row)) > 0
+            return attrs.evolve(row, mask=everything, weights=everything / 60)
+
+        minibatches = (
+            attrs.evolve(part, rows=tuple(map(unmasked, part.rows))) for part in batch.minibatches
+        )
+        return self.inner.update(attrs.evolve(batch, minibatches=tuple(minibatches)), loss)
+
+
+class ExportsNoConfig(Wrapped):
+    def export(self, folder):
+        self.inner.export(folder)
+        (folder / "config.json").unlink()
+
+
+class ExportsNoTokenizer(Wrapped):
+    def export(self, folder):
+        self.inner.export(folder)
+        for file in folder.glob("tokenizer*"):
+            file.unlink()
+
+
+class ExportsOldWeights(Wrapped):
+    def update(self, batch, loss):
+        self.before = [(name, tensor.clone()) for name, tensor in self.inner.weights()]
+        return self.inner.update(batch, loss)
+
+    def export(self, folder):
+        after = [(name, tensor.clone()) for name, tensor in self.inner.weights()]
+        self.put(self.before)
+        self.inner.export(folder)
+        self.put(after)
+
+    def put(self, weights):
+        with torch.no_grad():
+            for (_, tensor), (_, value) in zip(self.inner.weights(), weights, strict=True):
+                tensor.copy_(value)
+
+
 @attrs.frozen(kw_only=True)
 class FaultyEngine(LocalEngine):
     fault: type
@@ -109,6 +199,10 @@ class FaultyBackend(TorchBackend):
         (Reencodes, "test_logprobs_are_those_of_the_sampled_ids"),
         (IgnoresTheTemperature, "test_logprobs_are_those_of_the_sampled_ids"),
         (Stale, "test_load_changes_the_policy"),
+        (SeesTheCrowd, "test_requests_do_not_see_each_other"),
+        (OneSeedForAll, "test_the_seed_decides"),
+        (AnotherSeedEachTime, "test_the_seed_decides"),
+        (BreaksWhenCancelled, "test_cancelling_is_safe"),
         (RunsOn, "test_ends_at_a_stop_id_or_at_max_tokens"),
     ],
 )
@@ -127,6 +221,10 @@ def test_an_engine_s_fault_is_found(fault, check):
         (DividesByTheMicroBatch, "test_micro_batches_do_not_matter"),
         (ForgetsItsMomentum, "test_goes_on_from_what_it_saved"),
         (LearnsFromNaN, "test_a_loss_that_is_not_finite_leaves_the_weights"),
+        (LearnsMaskedTokens, "test_masked_tokens_do_not_matter"),
+        (ExportsNoConfig, "test_exports_what_transformers_loads"),
+        (ExportsNoTokenizer, "test_exports_what_transformers_loads"),
+        (ExportsOldWeights, "test_exports_what_transformers_loads"),
         (ScoresShifted, "test_scores_are_those_of_a_plain_forward_pass"),
     ],
 )

@@ -105,6 +105,20 @@ class Overwrites(Fixed):
 
 
 @attrs.frozen(kw_only=True)
+class RemembersReports(Fixed):
+    """Raises the horizon by what it was told, which no checkpoint holds."""
+
+    told: list = attrs.field(factory=list)
+
+    def max_rounds(self, step, state):
+        return 1 + len(self.told)
+
+    def next_state(self, state, report):
+        self.told.append(report.step)
+        return state
+
+
+@attrs.frozen(kw_only=True)
 class Sound(OnPolicy):
     def loss(self, tokens):
         return -(tokens.logprobs_NT * tokens.advantages_NT) * tokens.mask_NT, {}
@@ -275,6 +289,7 @@ class OfGroups(AdvantageEstimatorConformance):
         (RoundSchedulerConformance, Fraction(), "test_horizons_are_positive_whole_numbers"),
         (RoundSchedulerConformance, StateOfSets(), "test_state_is_json"),
         (RoundSchedulerConformance, Overwrites(), "test_next_state_leaves_the_old_one_alone"),
+        (RoundSchedulerConformance, RemembersReports(), "test_goes_on_from_a_saved_state"),
         (AlgorithmConformance, LearnsObservations(), "test_masked_tokens_have_no_gradient"),
         (
             AlgorithmConformance,

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from agentgym_core.agents.act import Act
+from agentgym_core.errors import EpisodeEnded
 from agentgym_core.protocols import Agent
 from agentgym_core.testing import AgentConformance, EnvironmentConformance
 from agentgym_core.testing.worlds import Countdown, CountdownSession
@@ -138,6 +139,43 @@ class SwallowsCancel(Act):
             return
 
 
+@attrs.frozen(kw_only=True)
+class IgnoresTheHorizon(Act):
+    async def play(self, task, session, handler):
+        handler.add(await session.reset())
+        for _ in range(5):
+            session.max_rounds += 1
+            handler.add(await session.act(await handler.reply()))
+
+
+@attrs.frozen(kw_only=True)
+class FailsWhereTokensEnd(Act):
+    async def play(self, task, session, handler):
+        try:
+            await super().play(task, session, handler)
+        except EpisodeEnded as error:
+            raise ValueError("no reply") from error
+
+
+@attrs.frozen(kw_only=True)
+class AddsTokens(Act):
+    """Puts words into the record that the policy never said."""
+
+    async def play(self, task, session, handler):
+        await super().play(task, session, handler)
+        last = handler.turns[-1]
+        said = last.completion
+        more = {"token_ids": (*said.token_ids, 1), "logprobs": (*said.logprobs, -1.0)}
+        handler.turns[-1] = attrs.evolve(last, completion=attrs.evolve(said, **more))
+
+
+@attrs.frozen(kw_only=True)
+class DropsATurn(Act):
+    async def play(self, task, session, handler):
+        await super().play(task, session, handler)
+        handler.turns.pop()
+
+
 class ActsBeforeItBegins(CountdownSession):
     async def step(self, action):
         if not self.under_way:
@@ -178,6 +216,10 @@ TASK = Countdown().tasks("train")[0]
         (AgentConformance, NeverActs(), "test_shows_the_world_to_the_policy"),
         (AgentConformance, Blind(), "test_shows_the_world_to_the_policy"),
         (AgentConformance, GivesUpOnNonsense(), "test_survives_what_a_policy_says"),
+        (AgentConformance, IgnoresTheHorizon(), "test_ends_within_the_horizon"),
+        (AgentConformance, FailsWhereTokensEnd(), "test_ends_when_the_tokens_do"),
+        (AgentConformance, AddsTokens(), "test_records_what_was_sampled"),
+        (AgentConformance, DropsATurn(), "test_records_what_was_sampled"),
         (AgentConformance, Remembers(), "test_episodes_do_not_see_each_other"),
         (AgentConformance, SwallowsCancel(), "test_cancelling_leaves_nothing_open"),
     ],
