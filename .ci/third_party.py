@@ -210,8 +210,7 @@ def removed(bench: Bench) -> None:
     bench.pip("uninstall", PACKAGE)
     said = bench.train("run.yaml", fails=True)
     print(said.strip())
-    assert "treasure" in said
-    assert "Installed" in said
+    assert "is called 'doubling'. Installed: fixed." in said
     assert "pip install" in said
     assert "Traceback" not in said
 

@@ -111,7 +111,7 @@ class Catalog:
             owner = next(known for known in self._of(kind) if known.name == name)
             if owner.package == "agentgym-core":
                 raise
-            raise ConfigError(f"{error} (a key of {owner.package} {owner.version})") from error
+            raise ConfigError(f"{error} (package {owner.package} {owner.version})") from error
 
     def not_found(self, kind: Kind, name: str) -> ComponentNotFoundError:
         """The error for a name that nobody registers; says what to do."""
@@ -129,16 +129,14 @@ class Catalog:
             )
         elif package and package not in {plugin.package for plugin in broken}:
             message += f" It ships in a plugin that is not installed: pip install {package}"
-        elif not broken:
+        elif not broken and not did_you_mean(name, names):
             message += (
                 " If another package brings it, pip install that package here; `agentgym plugins` "
                 "lists what is installed"
             )
         if broken:
             listed = "; ".join(f"{p.package} {p.version} ({p.error})" for p in broken)
-            message += (
-                f" Broken plugins that may hold it: {listed}. Mend or reinstall what you need"
-            )
+            message += f" Broken plugins that may hold it: {listed}. Mend or reinstall them"
         return ComponentNotFoundError(message)
 
     def _of(self, kind: Kind) -> list[Registration]:

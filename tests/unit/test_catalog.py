@@ -57,6 +57,9 @@ def catalog(**import_strings):
 MAZES = catalog(maze=f"{__name__}:Maze", mazurka=f"{__name__}:Crash")
 
 
+OF_MAZE = " (package agentgym-maze 0.3)"
+
+
 def not_found(catalog, kind, name):
     with pytest.raises(ComponentNotFoundError) as error:
         catalog.find(kind, name)
@@ -86,7 +89,8 @@ def test_an_unknown_name_lists_what_is_installed_and_says_what_to_install():
 
 def test_an_unknown_name_of_nobody():
     assert not_found(Catalog(Plugins()), "rounds", "spiral") == (
-        "no round scheduler is called 'spiral'. Installed: none."
+        "no round scheduler is called 'spiral'. Installed: none. If another package brings it, "
+        "pip install that package here; `agentgym plugins` lists what is installed"
     )
 
 
@@ -106,7 +110,7 @@ def test_a_broken_plugin_may_have_held_it():
     assert not_found(Catalog(Plugins(broken=(broken,))), "environment", "webarena") == (
         "no environment is called 'webarena'. Installed: none. Broken plugins that may hold it: "
         "agentgym-webarena 0.1 (ModuleNotFoundError: No module named 'playwright'). Mend or "
-        "reinstall what you need"
+        "reinstall them"
     )
 
 
@@ -156,7 +160,9 @@ def test_a_name_alone_is_a_block():
     small = catalog(maze=f"{__name__}:Maze")
     with pytest.raises(ConfigError) as error:
         small.build("environment", "maze", "environment")
-    assert str(error.value) == "environment.size: required field missing"
+    assert str(error.value) == (
+        "environment.size: required field missing (package agentgym-maze 0.3)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,12 +172,15 @@ def test_a_name_alone_is_a_block():
         ({"use": 3}, "environment.use: expected text, got 3. Put it in quotes"),
         (None, "environment: expected a name or a block of keys, got nothing"),
         ([1], "environment: expected a name or a block of keys, got [1]"),
-        ({"use": "maze", "size": "big"}, "environment.size: expected a whole number, got 'big'"),
+        (
+            {"use": "maze", "size": "big"},
+            "environment.size: expected a whole number, got 'big'" + OF_MAZE,
+        ),
         (
             {"use": "maze", "size": 1, "drak": True},
-            "environment.drak: unknown key. Did you mean dark?",
+            "environment.drak: unknown key. Did you mean dark?" + OF_MAZE,
         ),
-        ("mazurka", "environment: level has no map"),
+        ("mazurka", "environment: level has no map" + OF_MAZE),
     ],
 )
 def test_a_block_that_does_not_fit(block, message):

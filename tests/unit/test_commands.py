@@ -129,7 +129,7 @@ def test_a_broken_plugin_is_named_by_help_and_stops_nothing(install, call):
     assert "Plugins:\n  Broken: the-viewer. See: agentgym plugins\n" in listed(call)
     assert "the-viewer 1.5" in call("plugins").stdout
     done = call("view")
-    assert "Broken plugins that may hold it: the-viewer (ModuleNotFoundError" in done.stderr
+    assert "Broken plugins that may hold it: the-viewer 1.5 (ModuleNotFoundError" in done.stderr
 
 
 def test_two_plugins_with_one_command_are_an_error_that_names_both(install, call):
