@@ -148,7 +148,7 @@ class RunConfig:
         # The folder may have been moved: where it lies is no part of what it holds, and neither is
         # who watches.
         here = {key: document[key] for key in ("output", "trackers")}
-        written = {**read_document(file), **here}
+        written = _with_one_environment({**read_document(file), **here})
         differences = _differences(written, document, "")
         if differences:
             raise ConfigError(
@@ -218,7 +218,7 @@ def _resolved_stage(stage: StageConfig) -> Document:
         "name": stage.name,
         "model": "base" if stage.from_base else "previous",
         "seed": stage.seed,
-        "environments": environments,
+        **_one_or_several(environments),
         **{
             key: None if part is None else {"use": stage.uses[key], **unstructure(part)}
             for key, part in components.items()
@@ -230,6 +230,13 @@ def _resolved_stage(stage: StageConfig) -> Document:
         or None,
         **{key: unstructure(getattr(stage, key)) for key in SETTINGS},
     }
+
+
+def _one_or_several(environments: list[Document]) -> Document:
+    """Under the key that a user would write, so that overrides find it."""
+    if len(environments) == 1:
+        return {"environment": environments[0]}
+    return {"environments": environments}
 
 
 def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
@@ -359,6 +366,16 @@ def check_same(documents: Sequence[Document]) -> None:
                 f"rank {rank} was started with another configuration than rank 0: "
                 f"{'; '.join(found)}. Give every rank the same command"
             )
+
+
+def _with_one_environment(document: Document) -> Document:
+    """A written configuration in the form of today: a list of one environment was one of many."""
+    document = dict(document)
+    if len(document.get("environments", ())) == 1:
+        document["environment"] = document.pop("environments")[0]
+    if "stages" in document:
+        document["stages"] = [_with_one_environment(stage) for stage in document["stages"]]
+    return document
 
 
 def _differences(old: Any, new: Any, path: str) -> list[str]:

@@ -1,12 +1,12 @@
 """Components held to their contract: what one raises or returns wrong names it, and its package."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
 from agentgym_core.errors import AgentGymError, ComponentError, ConfigError, EnvironmentFailure
-from agentgym_core.protocols import Environment, Split
+from agentgym_core.protocols import Environment, Split, TaskPool
 from agentgym_core.types import Observation, Task
 from agentgym_core.wording import one_line, origin, shown
 
@@ -87,6 +87,31 @@ def check_observation(environment: Environment, value: Any) -> Observation:
                 f"{origin(environment)}: {name} is {shown(reward)}, expected a number"
             )
     return value
+
+
+def check_selection(
+    value: Any, pools: Sequence[TaskPool], num_tasks: int
+) -> tuple[tuple[TaskPool, Task], ...]:
+    """What a task sampler returned, if it is that many of the pools' tasks.
+
+    Raises:
+        TypeError, ValueError: it is something else.
+    """
+    if isinstance(value, str | bytes | dict) or not hasattr(value, "__iter__"):
+        raise TypeError(f"returned {shown(value)}, expected (pool, task) pairs")
+    chosen: tuple[Any, ...] = tuple(value)
+    for pair in chosen:
+        match pair:
+            case (TaskPool() as pool, Task()):
+                if not any(pool is known for known in pools):
+                    raise ValueError(
+                        f"chose from a pool of {pool.environment} that it was not given"
+                    )
+            case _:
+                raise TypeError(f"returned {shown(pair)} in place of a (pool, task) pair")
+    if len(chosen) != num_tasks:
+        raise ValueError(f"chose {len(chosen)} tasks in place of {num_tasks}")
+    return chosen
 
 
 def check_horizon(value: Any) -> int:

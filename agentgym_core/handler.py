@@ -21,6 +21,7 @@ from agentgym_core.types import (
     Sampling,
     to_messages,
 )
+from agentgym_core.wording import origin
 
 
 @attrs.frozen(kw_only=True)
@@ -187,12 +188,14 @@ class RolloutHandler:
             with self._session.progress.waiting("the engine", self._session.task.id):
                 completion = await self._sampler.complete(request)
         except Exception as error:
-            raise EngineFailure(f"{type(error).__name__}: {error}") from error
+            raise EngineFailure(
+                f"{origin(self._sampler)}: {type(error).__name__}: {error}"
+            ) from error
         if not 0 < len(completion.token_ids) == len(completion.logprobs) <= max_tokens:
             raise EngineFailure(
-                f"asked for 1 to {max_tokens} tokens with a log-probability each, got "
-                f"{len(completion.token_ids)} tokens and {len(completion.logprobs)} "
-                "log-probabilities"
+                f"{origin(self._sampler)}: asked for 1 to {max_tokens} tokens with a "
+                f"log-probability each, got {len(completion.token_ids)} tokens and "
+                f"{len(completion.logprobs)} log-probabilities"
             )
         return completion
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import attrs
 
-from agentgym_core.contract import calling, check_horizon
+from agentgym_core.contract import calling, check_horizon, check_selection
 from agentgym_core.errors import Interrupted, RankError, TooManyFailures
 from agentgym_core.handler import Policy
 from agentgym_core.protocols import RoundScheduler, State, StepReport, TaskPool, TaskSampler
@@ -62,6 +62,7 @@ class Player:
                 seed=self.seed,
                 state=self.tasks_state,
             )
+            chosen = check_selection(chosen, self.pools, self.training.tasks_per_step)
         orders = [
             Attempts(
                 environment=pool.environment,

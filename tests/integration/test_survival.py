@@ -36,9 +36,9 @@ training: {num_steps: 4, tasks_per_step: 2, group_size: 2, save_every: 1}
 )
 
 
-def load(folder: Path, *overrides: str):
+def load(folder: Path, *overrides: str, more: str = ""):
     path = folder / "small.yaml"
-    path.write_text(CONFIG)
+    path.write_text(CONFIG + more)
     return load_config(path, [f"output={folder / 'runs'}", *overrides], Catalog.installed())
 
 
@@ -90,6 +90,39 @@ def test_a_fork_may_be_shorter_and_change_its_schedules(copied, caplog):
 def test_a_fork_of_a_finished_stage_is_finished(copied):
     new = fork(load(copied), "same")
     assert (new.folder / "policies" / "grpo").exists()
+
+
+TWO_STAGES = """
+stages:
+  - {name: first, training: {num_steps: 2}}
+  - {name: second, training: {num_steps: 2}}
+"""
+
+
+def test_a_fork_of_several_stages_goes_on_within_the_one_that_is_under_way(tmp_path):
+    """The finished stage's policy and the other's last checkpoint come along, as they are."""
+    train(load(tmp_path, more=TWO_STAGES))
+    new = fork(load(tmp_path, "stages.1.training.num_steps=3", more=TWO_STAGES), "longer")
+    whence = json.loads((new.folder / "forked_from.json").read_text())
+    assert whence["steps"] == {"first": 2, "second": 2}
+    assert [path.name for path in (new.folder / "policies").iterdir()] == ["first"]
+    train(new)
+    rows = read_json_lines(new.folder / "metrics.jsonl")
+    taken = read_json_lines(tmp_path / "runs" / "small" / "metrics.jsonl")
+    assert rows[:4] == taken
+    assert [(row["stage"], row["step"]) for row in rows[4:]] == [("second", 3)]
+
+
+def test_a_fork_that_changes_a_finished_stage_begins_those_after_it_anew(tmp_path):
+    train(load(tmp_path, more=TWO_STAGES))
+    new = fork(load(tmp_path, "stages.0.training.num_steps=3", more=TWO_STAGES), "longer")
+    whence = json.loads((new.folder / "forked_from.json").read_text())
+    assert whence["steps"] == {"first": 2}
+    assert not (new.folder / "policies").exists()
+    train(new)
+    rows = read_json_lines(new.folder / "metrics.jsonl")
+    taken = [(row["stage"], row["step"]) for row in rows]
+    assert taken == [("first", 1), ("first", 2), ("first", 3), ("second", 1), ("second", 2)]
 
 
 def test_what_a_fork_cannot_take_over_is_refused(copied):

@@ -4,9 +4,16 @@ from types import SimpleNamespace
 import attrs
 import pytest
 
-from agentgym_core.contract import calling, check_horizon, check_observation, starting, tasks_of
+from agentgym_core.contract import (
+    calling,
+    check_horizon,
+    check_observation,
+    check_selection,
+    starting,
+    tasks_of,
+)
 from agentgym_core.errors import ComponentError, ConfigError, EnvironmentFailure
-from agentgym_core.protocols import Environment
+from agentgym_core.protocols import Environment, TaskPool
 from agentgym_core.rollout import opened
 from agentgym_core.types import Observation, Task
 
@@ -100,3 +107,27 @@ def test_what_open_returns_must_be_a_session():
 
     with pytest.raises(EnvironmentFailure, match=NAME + "open: .* expected a Session"):
         asyncio.run(use(World(answer=SimpleNamespace(reset=None))))
+
+
+POOL = TaskPool(environment="world", weight=1.0, tasks=(ONE,))
+
+
+def test_a_selection():
+    assert check_selection([(POOL, ONE)] * 2, [POOL], 2) == ((POOL, ONE),) * 2
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "returned nothing, expected"),
+        ("tasks", "returned 'tasks', expected"),
+        ([ONE], r"returned Task\(.* in place of a \(pool, task\) pair"),
+        ([(POOL, "world_1")], r"in place of a \(pool, task\) pair"),
+        ([(attrs.evolve(POOL, weight=2.0), ONE)], "from a pool of world that it was not given"),
+        ([(POOL, ONE)] * 3, "chose 3 tasks in place of 2"),
+        ([], "chose 0 tasks in place of 2"),
+    ],
+)
+def test_what_is_no_selection(value, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        check_selection(value, [POOL], 2)

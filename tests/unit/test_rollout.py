@@ -181,7 +181,10 @@ def test_a_failing_close_does_not_spoil_the_episode():
 
 def test_failing_engines_and_agents_are_told_apart():
     episode = play(make_table([MemoryError("full")]), order())
-    assert (episode.ending, episode.error) == (Ending.ENGINE_FAILED, "MemoryError: full")
+    assert (episode.ending, episode.error) == (
+        Ending.ENGINE_FAILED,
+        f"{origin(ScriptedSampler)}: MemoryError: full",
+    )
 
     @attrs.frozen(kw_only=True)
     class Confused(Agent):

@@ -73,6 +73,7 @@ class AgentConformance(ComponentConformance):
     def test_records_what_was_sampled(self) -> None:
         """Training is on the very ids that the engine sampled, in their context."""
         episode, sampler = self._play(plays_well)
+        assert not episode.ending.is_failure, f"the episode failed: {episode.error}"
         assert len(episode.turns) == len(sampler.requests), "a reply is missing from the record"
         contexts: dict[int, tuple[int, ...]] = {}
         for turn, request in zip(episode.turns, sampler.requests, strict=True):

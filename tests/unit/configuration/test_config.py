@@ -163,9 +163,7 @@ def test_the_resolved_configuration_holds_every_default(load):
             "path": "some/model",
         },
         "seed": 0,
-        "environments": [
-            {"use": "maze", "weight": 1.0, "split": "train", "size": 5, "dark": False}
-        ],
+        "environment": {"use": "maze", "weight": 1.0, "split": "train", "size": 5, "dark": False},
         "agent": {"use": "react"},
         "algorithm": {"use": "learn", "kl_coef": 0.1, "betas": [0.9, 0.99]},
         "advantage": {"use": "credit", "scale": 1.0},
@@ -204,6 +202,15 @@ def test_a_run_directory_is_made_and_gone_on_with(load, tmp_path, catalog):
     assert load(BASE, *overrides).open_folder() == folder
 
 
+def test_a_run_directory_of_an_earlier_form_is_gone_on_with(load, tmp_path):
+    """A list of one environment stood there."""
+    folder = load(BASE, f"output={tmp_path}").open_folder()
+    written = yaml.safe_load((folder / "config.yaml").read_text())
+    written["environments"] = [written.pop("environment")]
+    (folder / "config.yaml").write_text(yaml.safe_dump(written))
+    assert load(BASE, f"output={tmp_path}").open_folder() == folder
+
+
 def test_a_run_directory_may_be_moved(load, tmp_path):
     load(BASE, f"output={tmp_path}/old").open_folder()
     (tmp_path / "old").rename(tmp_path / "new")
@@ -216,7 +223,7 @@ def test_a_run_directory_of_another_run_is_refused(load, tmp_path):
     with pytest.raises(ConfigError) as caught:
         load(BASE, *overrides, "environment.dark=true").open_folder()
     assert str(caught.value) == (
-        f"{tmp_path}/runs/quick holds a run with another configuration: environments.0.dark is "
+        f"{tmp_path}/runs/quick holds a run with another configuration: environment.dark is "
         "False there and True here. Give this run another name, or begin a new one from that "
         "one's state with --fork NAME"
     )
