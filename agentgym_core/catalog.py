@@ -49,6 +49,19 @@ _SHIPPED_BY: Mapping[tuple[Kind, str], str] = {
 """Where this project's own components live. Read only to say what to install."""
 
 
+_CHOICE = "AGENTGYM_LOAD_PLUGINS or AGENTGYM_BLOCK_PLUGINS"
+
+
+def shipped_by(name: str) -> str | None:
+    """The package of this project that brings a component of that name, if one does."""
+    return next((package for (_, known), package in _SHIPPED_BY.items() if known == name), None)
+
+
+def how_to_install(package: str) -> str:
+    """A command for one of this project's packages, whichever way the core was installed."""
+    return f"pip install {package}, or from a clone pip install ./plugins/{package}"
+
+
 @attrs.frozen
 class Catalog:
     """The registered components by kind and name. Importing one waits until it is asked for."""
@@ -122,13 +135,13 @@ class Catalog:
         )
         package = _SHIPPED_BY.get((kind, name))
         broken = self.plugins.broken
-        if package in self.plugins.left_out:
-            message += (
-                f" It ships in {package}, which AGENTGYM_LOAD_PLUGINS or AGENTGYM_BLOCK_PLUGINS "
-                "leaves out"
-            )
+        left_out = self.plugins.left_out
+        if package in left_out:
+            message += f" It ships in {package}, which {_CHOICE} leaves out"
         elif package and package not in {plugin.package for plugin in broken}:
-            message += f" It ships in a plugin that is not installed: pip install {package}"
+            message += f" It ships in a plugin that is not installed: {how_to_install(package)}"
+        elif not package and left_out:
+            message += f" It may be in what {_CHOICE} leaves out: {', '.join(left_out)}"
         elif not broken and not did_you_mean(name, names):
             message += (
                 " If another package brings it, pip install that package here; `agentgym plugins` "

@@ -258,6 +258,11 @@ def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
         key: structure(annotation, required(stage.values, key), stage.path(key))
         for key, annotation in SETTINGS.items()
     }
+    if settings["training"].group_size == 1 and getattr(parts["advantage"], "compares_groups", 0):
+        raise ConfigError(
+            f"{join(stage.path('training'), 'group_size')}: {_use(block)} compares the attempts at "
+            "one task, and one attempt teaches nothing: set it to at least 2"
+        )
     return {
         **parts,
         **settings,

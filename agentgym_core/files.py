@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-from agentgym_core.errors import CheckpointError
+from agentgym_core.errors import CheckpointError, ConfigError
 
 _MENDS = {
     errno.ENOSPC: "Free some space there",
@@ -131,6 +131,16 @@ def new_folder(path: Path) -> Generator[Path]:
             shutil.rmtree(aside, ignore_errors=True)
             raise
         _sync(path.parent)
+
+
+def refuse_existing(path: Path, overwrite: bool, elsewhere: str) -> None:
+    """For what a command would write, before the work that it takes to make it.
+
+    Raises:
+        ConfigError: `path` exists and is not to be overwritten; names the option `elsewhere`.
+    """
+    if path.exists() and not overwrite:
+        raise ConfigError(f"{path} exists: write elsewhere with {elsewhere}, or give --overwrite")
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -90,6 +90,12 @@ def split_stages(document: Document, changes: Document) -> tuple[Document, list[
     _check_keys(run, _RUN_KEYS, "")
     if "stages" not in run and "stages" not in changes:
         return run, [StageDocument(values=_shared(run))]
+    if "stages" not in run and is_block(changes["stages"]):
+        number = next(iter(changes["stages"]), 0)
+        raise ConfigError(
+            f"stages.{number}: this run has no list of stages; it is one, whose keys stand by "
+            f"themselves: leave out `stages.{number}.`"
+        )
     stages = merge(run.get("stages"), changes.get("stages", {}), "stages")
     if not isinstance(stages, list) or not stages:
         given = changes.get("stages", {})

@@ -7,7 +7,7 @@ from unittest import SkipTest
 import click
 
 from agentgym_core import testing
-from agentgym_core.catalog import Catalog
+from agentgym_core.catalog import Catalog, how_to_install, shipped_by
 from agentgym_core.document import parse_overrides
 from agentgym_core.errors import ComponentNotFoundError, ConfigError
 from agentgym_core.plugins import Kind
@@ -58,8 +58,10 @@ def _kind(catalog: Catalog, name: str, kind: Kind | None) -> Kind:
     kinds: list[Kind] = [k for k in SUITES if name in catalog.names(k)]
     if not kinds:
         names = {known for k in SUITES for known in catalog.names(k)}
+        package = shipped_by(name)
+        ships = f" It ships in {package}: {how_to_install(package)}." if package else ""
         raise ComponentNotFoundError(
-            f"no component is called {name!r}.{did_you_mean(name, names)} "
+            f"no component is called {name!r}.{did_you_mean(name, names)}{ships} "
             "`agentgym plugins` lists what is installed"
         )
     if len(kinds) > 1:

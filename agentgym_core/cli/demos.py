@@ -10,7 +10,7 @@ from agentgym_core.contract import tasks_of
 from agentgym_core.demonstrations import demonstration_row, expert_episodes
 from agentgym_core.document import parse_overrides
 from agentgym_core.expert import Demonstrator, ExpertPolicy
-from agentgym_core.files import write_json_lines
+from agentgym_core.files import refuse_existing, write_json_lines
 from agentgym_core.protocols import TaskPool
 from agentgym_core.rollout import Attempts, Table, play_groups
 from agentgym_core.samplers import UniformTaskSampler
@@ -30,6 +30,7 @@ from agentgym_core.types import Sampling
     show_default=True,
     help="JSONL file to write.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace the file, if it exists.")
 @click.option("--agent", default="react", show_default=True, help="Whose prompts are used.")
 @click.option("--max-rounds", type=click.IntRange(1), default=100, show_default=True)
 @click.option(
@@ -46,6 +47,7 @@ def demos(
     split: str,
     num: int,
     out: Path,
+    overwrite: bool,
     agent: str,
     max_rounds: int,
     mistakes: float,
@@ -55,6 +57,7 @@ def demos(
 
     OPTIONS are fields of the environment: num_distractors=3.
     """
+    refuse_existing(out, overwrite, "--out FILE")
     catalog = Catalog.installed()
     environment = catalog.build("environment", {"use": name, **parse_overrides(options)}, name)
     pool = TaskPool(environment=name, weight=1.0, tasks=tasks_of(environment, split))

@@ -20,7 +20,7 @@ from agentgym_core.evaluate import (
     summarize,
 )
 from agentgym_core.expert import ExpertPolicy
-from agentgym_core.files import write_json, write_json_lines
+from agentgym_core.files import refuse_existing, write_json, write_json_lines
 from agentgym_core.handler import ModelPolicy, Policy
 from agentgym_core.model import ModelConfig
 from agentgym_core.protocols import StartContext
@@ -36,8 +36,14 @@ from agentgym_core.types import Group
 @click.option("--expert", is_flag=True, help="Play with the environment's expert, not the model.")
 @click.option("--policy", type=click.Path(path_type=Path, exists=True), help="Folder of a policy.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for evaluation.json.")
+@click.option("--overwrite", is_flag=True, help="Replace an evaluation.json that exists.")
 def evaluate(
-    path: Path, overrides: tuple[str, ...], expert: bool, policy: Path | None, out: Path | None
+    path: Path,
+    overrides: tuple[str, ...],
+    expert: bool,
+    policy: Path | None,
+    out: Path | None,
+    overwrite: bool,
 ) -> None:
     """Evaluate a policy: success with its 95% interval, for each category.
 
@@ -52,11 +58,12 @@ def evaluate(
     stage = config.stages[-1]
     if stage.evaluation is None:
         raise ConfigError("evaluation: required field missing, such as evaluation.max_rounds=20")
+    folder = out or (path if path.is_dir() else config.folder)
+    refuse_existing(folder / "evaluation.json", overwrite, "--out FOLDER")
     if expert:
         found = asyncio.run(_play(stage, ExpertPolicy(), ["expert"]))
     else:
         found = asyncio.run(_play_model(stage, _model(config, path, policy)))
-    folder = out or (path if path.is_dir() else config.folder)
     evaluations = {name: summarize(groups, name) for name, groups in found.items()}
     click.echo(format_table(evaluations))
     _write(folder, evaluations, found)

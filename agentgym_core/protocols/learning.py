@@ -24,6 +24,10 @@ Need = Literal["logprobs", "reference_logprobs", "values"]
 class AdvantageEstimator(Protocol):
     """Credit for every generated token, over the whole batch, in float64."""
 
+    compares_groups: ClassVar[bool] = False
+    """The attempts at one task are held against each other: equal rewards give exactly 0, an
+    episode counts once, and `training.group_size` must be 2 at least."""
+
     @property
     def needs(self) -> frozenset[str]:
         """See `Need`."""

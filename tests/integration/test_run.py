@@ -200,7 +200,7 @@ def test_ctrl_c_stops_saves_and_the_same_command_goes_on(whole, tmp_path, sign):
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Stopped, and saved in" in said
+    assert "The same command goes on from" in said
     assert not (folder / "policies" / ("grpo" if "grpo" in sign else "sft")).exists()
     again = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     assert "Success on held-out tasks" in again.stdout
@@ -266,6 +266,20 @@ def test_a_finished_run_is_evaluated(whole, tmp_path):
     assert sum(row["success"] for row in rows) / 5 == found["greedy"]["overall"]["success"]
 
 
+def test_an_evaluation_is_overwritten_only_if_asked(config_file, tmp_path):
+    command = ["eval", str(config_file), "--expert", "--out", str(tmp_path)]
+    command += ["evaluation.num_tasks=2"]
+    (tmp_path / "evaluation.json").write_text("earlier")
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2
+    assert "evaluation.json exists: write elsewhere with --out FOLDER, or give --overwrite" in (
+        refused.output
+    )
+    assert (tmp_path / "evaluation.json").read_text() == "earlier"
+    assert CliRunner().invoke(main, [*command, "--overwrite"]).exit_code == 0
+    assert list(json.loads((tmp_path / "evaluation.json").read_text())) == ["expert"]
+
+
 def test_evaluating_the_same_policy_again_gives_what_training_found(whole, tmp_path):
     result = CliRunner().invoke(main, ["eval", str(whole), "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
@@ -291,4 +305,10 @@ def test_demonstrations_are_written(tmp_path):
     assert result.output == f"{out}: 12 episodes, 12 judged successful by textcraft\n"
     rows = read_json_lines(out)
     assert len({row["item_id"] for row in rows}) == 12
+    command = ["demos", "textcraft", "--num", "1", "--out", str(out)]
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2
+    assert "demos.jsonl exists: write elsewhere with --out FILE" in refused.output
+    assert CliRunner().invoke(main, [*command, "--overwrite"]).exit_code == 0
+    assert len(read_json_lines(out)) == 1
     assert rows[0]["messages"][-1]["role"] == "assistant"

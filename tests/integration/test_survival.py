@@ -214,6 +214,6 @@ def test_a_signal_saves_and_has_its_exit_code(tmp_path, number, code):
     process.send_signal(number)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == code
-    assert "Stopped, and saved" in said
+    assert "The same command goes on from" in said
     last = checkpoint.latest(tmp_path / "runs" / "small" / "checkpoints" / "grpo")
     assert last.step == len(steps(rows.parent))

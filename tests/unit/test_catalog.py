@@ -83,7 +83,8 @@ def test_nothing_is_imported_before_it_is_asked_for():
 def test_an_unknown_name_lists_what_is_installed_and_says_what_to_install():
     assert not_found(MAZES, "environment", "webarena") == (
         "no environment is called 'webarena'. Installed: maze, mazurka. "
-        "It ships in a plugin that is not installed: pip install agentgym-webarena"
+        "It ships in a plugin that is not installed: pip install agentgym-webarena, or "
+        "from a clone pip install ./plugins/agentgym-webarena"
     )
 
 
@@ -111,6 +112,14 @@ def test_a_broken_plugin_may_have_held_it():
         "no environment is called 'webarena'. Installed: none. Broken plugins that may hold it: "
         "agentgym-webarena 0.1 (ModuleNotFoundError: No module named 'playwright'). Mend or "
         "reinstall them"
+    )
+
+
+def test_what_is_left_out_may_hold_the_name_of_somebody_else():
+    left_out = Catalog(Plugins(left_out=("agentgym-maze", "agentgym-treasure")))
+    assert not_found(left_out, "environment", "maze") == (
+        "no environment is called 'maze'. Installed: none. It may be in what AGENTGYM_LOAD_PLUGINS "
+        "or AGENTGYM_BLOCK_PLUGINS leaves out: agentgym-maze, agentgym-treasure"
     )
 
 

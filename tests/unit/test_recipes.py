@@ -6,6 +6,7 @@ import pytest
 
 from agentgym_core.catalog import Catalog
 from agentgym_core.config import load_config
+from agentgym_core.errors import ConfigError
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -51,3 +52,10 @@ def test_the_quickstarts_horizon_grows_and_fits_every_plan():
     train, test = (reinforce.environments[0].component.tasks(split) for split in ("train", "test"))
     assert {task.data["goal"] for task in train} == {task.data["goal"] for task in test}
     assert not {task.id for task in train} & {task.id for task in test}
+
+
+def test_one_attempt_at_a_task_is_nothing_to_compare():
+    with pytest.raises(ConfigError, match=r"^stages\.2\.training\.group_size: group-relative .*2"):
+        load_config(
+            RECIPES / "quickstart.yaml", ["stages.2.training.group_size=1"], Catalog.installed()
+        )

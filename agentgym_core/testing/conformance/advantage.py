@@ -21,13 +21,10 @@ class AdvantageEstimatorConformance(ComponentConformance):
     Example:
         class TestGroupRelative(AdvantageEstimatorConformance):
             estimator = GroupRelative()
-            compares_groups = True
     """
 
     kind: ClassVar[str] = "estimator"
     estimator: AdvantageEstimator
-    compares_groups: ClassVar[bool] = False
-    """It compares the attempts at one task: equal rewards give 0, and an episode counts once."""
 
     def test_needs_are_known(self) -> None:
         """The trainer computes only what it knows."""
@@ -118,8 +115,10 @@ class AdvantageEstimatorConformance(ComponentConformance):
 
     def test_equal_rewards_give_nothing(self) -> None:
         """For estimators with `compares_groups`."""
-        if not self.compares_groups:
-            raise SkipTest("compares_groups is off: nothing is compared within a group")
+        if not self.estimator.compares_groups:
+            raise SkipTest(
+                "the estimator does not say compares_groups: nothing is compared within a group"
+            )
         sequences = [_sequence([2, 3], [0.1, 0.2], episode=n) for n in range(3)]
         assert not any(value.any() for value in self._values(sequences)), (
             "a group of equal rewards must give exactly 0, not rounding noise divided by it"
@@ -127,8 +126,10 @@ class AdvantageEstimatorConformance(ComponentConformance):
 
     def test_an_episode_counts_once(self) -> None:
         """For estimators with `compares_groups`: statistics are over episodes, not turns."""
-        if not self.compares_groups:
-            raise SkipTest("compares_groups is off: nothing is compared within a group")
+        if not self.estimator.compares_groups:
+            raise SkipTest(
+                "the estimator does not say compares_groups: nothing is compared within a group"
+            )
         short = [_sequence([2], [float(n == 0)], episode=n) for n in range(3)]
         cut = [
             _sequence([2], [0.0], episode=0),

@@ -13,9 +13,7 @@ class TestGRPOWithReference(AlgorithmConformance):
 
 class TestGroupRelative(AdvantageEstimatorConformance):
     estimator = GroupRelative()
-    compares_groups = True
 
 
 class TestWithoutScale(AdvantageEstimatorConformance):
     estimator = GroupRelative(scale="none")
-    compares_groups = True

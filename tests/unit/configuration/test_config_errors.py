@@ -155,5 +155,6 @@ def test_a_name_that_is_not_installed(load):
         load(with_block("environment: {use: textcraft}"))
     assert str(caught.value) == (
         "no environment is called 'textcraft'. Installed: maze. "
-        "It ships in a plugin that is not installed: pip install agentgym-textcraft"
+        "It ships in a plugin that is not installed: pip install agentgym-textcraft, or from a "
+        "clone pip install ./plugins/agentgym-textcraft"
     )

@@ -156,7 +156,11 @@ def test_the_last_of_two_equal_overrides_wins(load):
         ),
         ("model=some/model", "model: expected a block of keys, got 'some/model'"),
         ("seed=[1", "override 'seed=[1': expected ',' or ']', but got '<stream end>'"),
-        ("stages.0.seed=1", "stages: expected a list of blocks, got nothing"),
+        (
+            "stages.0.seed=1",
+            "stages.0: this run has no list of stages; it is one, whose keys stand by themselves: "
+            "leave out `stages.0.`",
+        ),
         (
             "include=x.yaml",
             "include: unknown key. The keys are: name, output, trackers, model, seed, environment, "

@@ -167,6 +167,8 @@ class OrderMatters(Mean):
 class OverRows(Mean):
     """Group statistics over sequences in place of episodes."""
 
+    compares_groups = True
+
     def __call__(self, sequences, scores):
         values = super().__call__(sequences, scores).values
         rewards = [v.max() for v in values]
@@ -179,6 +181,8 @@ class OverRows(Mean):
 
 @attrs.frozen(kw_only=True)
 class NoiseOverStd(Mean):
+    compares_groups = True
+
     def __call__(self, sequences, scores):
         rewards = np.array([s.rewards.sum() for s in sequences])
         with np.errstate(all="ignore"):
@@ -264,10 +268,6 @@ class CountsInMemory(UniformTaskSampler):
         return state
 
 
-class OfGroups(AdvantageEstimatorConformance):
-    compares_groups = True
-
-
 @pytest.mark.parametrize(
     ("suite", "component", "check"),
     [
@@ -283,8 +283,8 @@ class OfGroups(AdvantageEstimatorConformance):
         (AdvantageEstimatorConformance, NoiseOverStd(), "test_one_finite_value_for_each_token"),
         (AdvantageEstimatorConformance, NoiseOverStd(), "test_a_group_of_one_is_defined"),
         (AdvantageEstimatorConformance, WrongNeed(), "test_needs_are_known"),
-        (OfGroups, OverRows(), "test_an_episode_counts_once"),
-        (OfGroups, NoiseOverStd(), "test_equal_rewards_give_nothing"),
+        (AdvantageEstimatorConformance, OverRows(), "test_an_episode_counts_once"),
+        (AdvantageEstimatorConformance, NoiseOverStd(), "test_equal_rewards_give_nothing"),
         (RoundSchedulerConformance, Hidden(), "test_max_rounds_is_a_pure_function"),
         (RoundSchedulerConformance, Fraction(), "test_horizons_are_positive_whole_numbers"),
         (RoundSchedulerConformance, StateOfSets(), "test_state_is_json"),

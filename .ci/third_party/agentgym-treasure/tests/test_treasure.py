@@ -19,7 +19,6 @@ class TestNearness(RewardConformance):
 
 class TestAgainstPeers(AdvantageEstimatorConformance):
     estimator = AgainstPeers()
-    compares_groups = True
 
 
 class TestDoubling(RoundSchedulerConformance):

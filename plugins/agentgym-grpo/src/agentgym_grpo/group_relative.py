@@ -25,6 +25,8 @@ class GroupRelative(AdvantageEstimator):
     episode gets the same A. A group of equal rewards, or of one episode, gives exactly 0.
     """
 
+    compares_groups = True
+
     scale: Literal["std", "none"] = attrs.field(default="std", validator=in_(("std", "none")))
     """`none` leaves out the division, which favours tasks that are nearly always or nearly never
     solved (Dr. GRPO, arXiv 2503.20783)."""

@@ -31,6 +31,8 @@ class Nearness(Reward):
 class AgainstPeers(AdvantageEstimator):
     """A = R - the mean over the attempts at the same task."""
 
+    compares_groups = True
+
     def __call__(self, sequences: Sequence[TokenSequence], scores: Scores) -> Advantages:
         """Return one value for each token under the mask."""
         del scores
