@@ -63,9 +63,9 @@ def weights(trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in trainer.weights()}
 
 
-def check_equal(ours, theirs) -> None:
+def check_equal(ours, theirs, atol: float = 1e-6) -> None:
     for name, tensor in theirs.items():
-        np.testing.assert_allclose(ours[name], tensor, rtol=0, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(ours[name], tensor, rtol=0, atol=atol, err_msg=name)
 
 
 def main(model: str, folder: Path, end: str) -> None:
@@ -87,7 +87,10 @@ def main(model: str, folder: Path, end: str) -> None:
         found, expected = ours.update(batch, loss), alone.update(batch, loss)
         assert found.keys() == expected.keys()
         check_equal(found, expected)
-        check_equal(weights(ours), weights(alone))
+        # Adam divides a gradient by its own size: where it is nearly 0, as for the biases of keys,
+        # the rounding of a sum in another order is a share of the step. A wrong gradient is all of
+        # it, and a wrong size shows in the loss and the norm above.
+        check_equal(weights(ours), weights(alone), atol=0.01 * BACKEND.learning_rate)
     theirs = ranks.gather(weights(ours))
     assert all(torch.equal(one[n], t) for one in theirs for n, t in theirs[0].items())
 
