@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import attrs
-import yaml
 
 from agentgym_core.catalog import Catalog
 from agentgym_core.document import Document, is_block, parse_overrides, read_document
-from agentgym_core.errors import ConfigError, RankError
-from agentgym_core.files import write_text
+from agentgym_core.errors import ConfigError
 from agentgym_core.model import ModelConfig
 from agentgym_core.plugins import Kind
 from agentgym_core.protocols import (
@@ -40,7 +38,6 @@ from agentgym_core.stages import (
     stage_names,
 )
 from agentgym_core.structure import construct, join, structure, unstructure
-from agentgym_core.wording import shown
 
 _SERVING_KEYS = ("env_addr", "python")
 
@@ -116,47 +113,6 @@ class RunConfig:
     def folder(self) -> Path:
         """The run directory."""
         return self.output / self.name
-
-    def check_resume(self, resume: Resume) -> None:
-        """Refuse what `resume` does not allow; nothing is written.
-
-        Raises:
-            ConfigError: there is no run to go on with, or there is one already.
-        """
-        file = self.folder / "config.yaml"
-        if resume == "always" and not file.exists():
-            raise ConfigError(
-                f"there is no run in {self.folder} to go on with. Mend `name` or `output`, or "
-                "leave --resume out to begin one"
-            )
-        if resume == "never" and file.exists():
-            raise ConfigError(
-                f"{self.folder} holds a run already. Give this run another name, or leave "
-                "--resume out to go on with that one"
-            )
-
-    def open_folder(self) -> Path:
-        """Make the run directory with its `config.yaml`, or go on with it.
-
-        Raises:
-            ConfigError: it holds a run with another configuration; names all differences.
-        """
-        file = self.folder / "config.yaml"
-        document = resolved(self)
-        if not file.exists():
-            write_text(file, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
-        # The folder may have been moved: where it lies is no part of what it holds, and neither is
-        # who watches.
-        here = {key: document[key] for key in ("output", "trackers")}
-        written = _with_one_environment({**read_document(file), **here})
-        differences = _differences(written, document, "")
-        if differences:
-            raise ConfigError(
-                f"{self.folder} holds a run with another configuration: {'; '.join(differences)}. "
-                "Give this run another name, or begin a new one from that one's state with "
-                "--fork NAME"
-            )
-        return self.folder
 
 
 def load_config(path: Path | str, overrides: Sequence[str], catalog: Catalog) -> RunConfig:
@@ -357,41 +313,3 @@ def _component(
 
 def _use(block: Any) -> str:
     return block if isinstance(block, str) else block["use"]
-
-
-def check_same(documents: Sequence[Document]) -> None:
-    """Refuse to begin where the ranks of one run were given different configurations.
-
-    Raises:
-        RankError: names all differences.
-    """
-    for rank, document in enumerate(documents):
-        if found := _differences(document, documents[0], ""):
-            raise RankError(
-                f"rank {rank} was started with another configuration than rank 0: "
-                f"{'; '.join(found)}. Give every rank the same command"
-            )
-
-
-def _with_one_environment(document: Document) -> Document:
-    """A written configuration in the form of today: a list of one environment was one of many."""
-    document = dict(document)
-    if len(document.get("environments", ())) == 1:
-        document["environment"] = document.pop("environments")[0]
-    if "stages" in document:
-        document["stages"] = [_with_one_environment(stage) for stage in document["stages"]]
-    return document
-
-
-def _differences(old: Any, new: Any, path: str) -> list[str]:
-    """The places where two documents differ, such as `seed is 3 there and 4 here`."""
-    old, new = _numbered(old), _numbered(new)
-    if not is_block(old) or not is_block(new):
-        return [] if old == new else [f"{path} is {shown(old)} there and {shown(new)} here"]
-    keys = dict.fromkeys([*new, *old])
-    return [found for k in keys for found in _differences(old.get(k), new.get(k), join(path, k))]
-
-
-def _numbered(value: Any) -> Any:
-    """A list as a block whose keys are its indices."""
-    return dict(enumerate(cast("list[Any]", value))) if isinstance(value, list) else value

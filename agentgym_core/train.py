@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from agentgym_core import hf
-from agentgym_core.config import Resume, RunConfig, StageConfig, check_same, resolved
+from agentgym_core.config import Resume, RunConfig, StageConfig, resolved
 from agentgym_core.contract import starting, tasks_of
 from agentgym_core.files import remove_leftovers, write_json
 from agentgym_core.handler import ModelPolicy, Policy
@@ -23,6 +23,7 @@ from agentgym_core.ranks import ALONE, Ranks, on_first
 from agentgym_core.renderer import Renderer
 from agentgym_core.rollout import Table
 from agentgym_core.run import Run
+from agentgym_core.run_directory import check_resume, check_same, open_folder
 from agentgym_core.stopping import stopping
 from agentgym_core.tracking import Report, tracking
 from agentgym_core.types import Sampling
@@ -74,9 +75,9 @@ def connected(config: RunConfig) -> Generator[Ranks]:
 @contextmanager
 def _opened(config: RunConfig, report: Report, resume: Resume) -> Generator[Report]:
     """Take hold of the run directory, as the first rank does for all."""
-    config.check_resume(resume)
+    check_resume(config, resume)
     with locked(config.folder):
-        folder = config.open_folder()
+        folder = open_folder(config)
         _remove_leftovers(folder)
         _write_versions(folder / "versions.json")
         trackers = [block.component for block in config.trackers]

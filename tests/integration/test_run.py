@@ -180,6 +180,21 @@ def test_another_configuration_is_refused(whole, tmp_path):
         run(yaml_at(tmp_path), "seed=4")
 
 
+def test_a_run_that_failed_at_its_start_takes_a_mended_configuration(config_file):
+    folder = config_file.parent / "runs" / "small"
+    command = ["train", str(config_file), f"output={folder.parent}"]
+    wrong = ["seed=9", "backend.schedule=cosine", "backend.warmup_steps=40"]
+    failed = CliRunner().invoke(main, [*command, *wrong])
+    assert "schedule 'cosine' needs more training steps" in failed.output
+    policy = (folder / "model" / "model.safetensors").read_bytes()
+    short = ["stages.0.training.num_steps=1", "stages.1.training.num_steps=1"]
+    mended = CliRunner().invoke(main, [*command, *short])
+    assert mended.exit_code == 0, mended.output
+    assert (folder / "model" / "model.safetensors").read_bytes() != policy
+    assert "seed: 9" not in (folder / "config.yaml").read_text()
+    assert CliRunner().invoke(main, command).exit_code == 2
+
+
 @pytest.mark.parametrize(
     "sign",
     ["rollouts/grpo/step-000001.jsonl", "checkpoints/sft/step-000015"],

@@ -21,7 +21,7 @@ LAYERS = [
     "tracking trackers",
     "on_policy",
     "plugins structure document stages catalog config",
-    "player evaluate checkpoint metrics learning_curve fork run loop train testing",
+    "player evaluate checkpoint metrics learning_curve fork run run_directory loop train testing",
     "cli",
 ]
 """A module imports from its own layer and those above it in this list, and never in a circle."""

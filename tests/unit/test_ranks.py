@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from agentgym_core.agents.act import Act
 from agentgym_core.batching import rank_micro_batches
 from agentgym_core.checkpoint import latest, save
-from agentgym_core.config import check_same
 from agentgym_core.errors import Interrupted, RankError
 from agentgym_core.expert import ExpertPolicy
 from agentgym_core.metrics import MetricsLog
@@ -22,6 +21,7 @@ from agentgym_core.protocols import Agent
 from agentgym_core.ranks import ALONE, Ranks, on_first
 from agentgym_core.rollout import Attempts, Table
 from agentgym_core.rounds import FixedRoundsScheduler
+from agentgym_core.run_directory import check_same
 from agentgym_core.samplers import UniformTaskSampler
 from agentgym_core.settings import TrainingConfig
 from agentgym_core.testing.backend import RecordingTrainer

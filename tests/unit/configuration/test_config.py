@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from agentgym_core.agents.react import React
-from agentgym_core.config import EnvironmentBlock, compose, load_config, resolved
-from agentgym_core.errors import ConfigError
+from agentgym_core.config import EnvironmentBlock, compose, resolved
 from agentgym_core.model import ModelConfig, ScratchModel
 from agentgym_core.rewards import EnvironmentReward, FormatPenalty, RoundCost, SuccessReward
 from agentgym_core.rounds import FixedRoundsScheduler
@@ -117,12 +116,6 @@ def test_trackers_belong_to_the_run(load):
     assert load().trackers == ()
 
 
-def test_a_run_goes_on_with_other_trackers(load, tmp_path):
-    overrides = [f"output={tmp_path}/runs"]
-    load(BASE, *overrides).open_folder()
-    load(BASE, *overrides, "trackers=[quiet]").open_folder()
-
-
 def test_a_model_from_scratch(load):
     config = load(with_block("model: {scratch: {num_layers: 2}}"))
     assert config.stages[0].model == ModelConfig(scratch=ScratchModel(num_layers=2))
@@ -191,55 +184,3 @@ def test_the_resolved_configuration_holds_every_default(load):
         },
         "evaluation": None,
     }
-
-
-def test_a_run_directory_is_made_and_gone_on_with(load, tmp_path, catalog):
-    overrides = [f"output={tmp_path}/runs"]
-    config = load(BASE, *overrides)
-    folder = config.open_folder()
-    assert folder == tmp_path / "runs" / "quick"
-    assert load_config(folder / "config.yaml", [], catalog) == config
-    assert load(BASE, *overrides).open_folder() == folder
-
-
-def test_a_run_directory_of_an_earlier_form_is_gone_on_with(load, tmp_path):
-    """A list of one environment stood there."""
-    folder = load(BASE, f"output={tmp_path}").open_folder()
-    written = yaml.safe_load((folder / "config.yaml").read_text())
-    written["environments"] = [written.pop("environment")]
-    (folder / "config.yaml").write_text(yaml.safe_dump(written))
-    assert load(BASE, f"output={tmp_path}").open_folder() == folder
-
-
-def test_a_run_directory_may_be_moved(load, tmp_path):
-    load(BASE, f"output={tmp_path}/old").open_folder()
-    (tmp_path / "old").rename(tmp_path / "new")
-    assert load(BASE, f"output={tmp_path}/new").open_folder() == tmp_path / "new" / "quick"
-
-
-def test_a_run_directory_of_another_run_is_refused(load, tmp_path):
-    overrides = [f"output={tmp_path}/runs"]
-    load(BASE, *overrides).open_folder()
-    with pytest.raises(ConfigError) as caught:
-        load(BASE, *overrides, "environment.dark=true").open_folder()
-    assert str(caught.value) == (
-        f"{tmp_path}/runs/quick holds a run with another configuration: environment.dark is "
-        "False there and True here. Give this run another name, or begin a new one from that "
-        "one's state with --fork NAME"
-    )
-    with pytest.raises(ConfigError, match=r"seed is 0 there and 1 here; .*dark is False there"):
-        load(BASE, *overrides, "environment.dark=true", "seed=1").open_folder()
-    with pytest.raises(ConfigError, match=r"advantage is .*credit.* there and nothing here"):
-        load(BASE, *overrides, "advantage=null").open_folder()
-
-
-def test_a_run_may_be_told_to_begin_or_to_go_on(load, tmp_path):
-    config = load(BASE, f"output={tmp_path}/runs")
-    with pytest.raises(ConfigError, match=r"there is no run in .*/quick to go on with"):
-        config.check_resume("always")
-    assert not config.folder.exists()
-    config.check_resume("never")
-    config.open_folder()
-    config.check_resume("always")
-    with pytest.raises(ConfigError, match=r"quick holds a run already.*--resume"):
-        config.check_resume("never")
