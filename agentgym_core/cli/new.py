@@ -48,7 +48,9 @@ def new(kind: Kind, name: str, into: Path | None) -> None:
             (aside / path).parent.mkdir(parents=True, exist_ok=True)
             (aside / path).write_text(text, encoding="utf-8")
     place = shlex.quote(str(folder))
-    click.echo(f"{folder} holds the {NOUNS[kind]} {name}. Next:\n")
+    click.echo(
+        f"{folder} holds the {NOUNS[kind]} {name}. Next (in an environment of uv: uv pip):\n"
+    )
     click.echo(f"  pip install -e {shlex.quote(f'{folder}[test]')}")
     click.echo(f"  pytest {place}")
     click.echo(f"  agentgym check {name}")

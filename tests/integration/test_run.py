@@ -125,6 +125,18 @@ def test_rows_of_episodes_rebuild_what_the_engine_saw(whole):
     assert {row["group"] for row in rows} == {0, 1, 2}
 
 
+def test_the_page_of_metrics_names_each_and_no_other(whole):
+    page = (SMALL.parents[2] / "docs" / "metrics.md").read_text()
+    cells = re.findall(r"^\| (`.+?`) \|", page, re.M)
+    named = {name for cell in cells for name in re.findall(r"`(.+?)`", cell)}
+    found = {key for row in read_json_lines(whole / "metrics.jsonl") for key in row}
+    found = {re.sub(r"^(diagnosis|reward|dropped|retried)/.*", r"\1/<>", key) for key in found}
+    named = {re.sub(r"<\w+>", "<>", name) for name in named}
+    elsewhere = {"reward/<>", "dropped/<>", "retried/<>"}  # this run has none of them
+    assert named - found == elsewhere
+    assert found - named == set()
+
+
 def test_two_runs_with_one_seed_are_equal(whole, config_file):
     assert facts(run(config_file)) == facts(whole)
 
