@@ -1,14 +1,32 @@
 """Components held to their contract: what one raises or returns wrong names it, and its package."""
 
+import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from agentgym_core.errors import AgentGymError, ComponentError, ConfigError, EnvironmentFailure
 from agentgym_core.protocols import Environment, Split, TaskPool
 from agentgym_core.types import Observation, Task
 from agentgym_core.wording import one_line, origin, shown
+
+
+def is_fault(error: BaseException) -> bool:
+    """Whether a component's code raised it, and not a user or the run that stops it.
+
+    SystemExit counts, and so do panics of libraries in Rust, which are no Exception, and a
+    CancelledError that escapes from a library though nobody cancelled this task.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return not isinstance(error, KeyboardInterrupt | GeneratorExit)
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # there is no loop
+        return True
+    return task is not None and not task.cancelling()
 
 
 @contextmanager
@@ -22,7 +40,9 @@ def calling(component: object, call: str) -> Generator[None]:
         yield
     except AgentGymError:
         raise
-    except Exception as error:  # a component may raise anything
+    except BaseException as error:  # a component may raise anything
+        if not is_fault(error):
+            raise
         raise ComponentError(
             f"{origin(component)}: {call}: {type(error).__name__}: {one_line(error)}"
         ) from error
@@ -39,7 +59,9 @@ def starting(block: str) -> Generator[None]:
         yield
     except AgentGymError:
         raise
-    except Exception as error:  # a damaged file, say: each library has an error of its own for it
+    except BaseException as error:  # a damaged file, say: each library has errors of its own
+        if not is_fault(error):
+            raise
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
         raise ConfigError(f"{block}: {kind}{one_line(error)}") from error
 
@@ -71,6 +93,44 @@ def tasks_of(environment: Environment, split: Split) -> tuple[Task, ...]:
     return tasks
 
 
+def corpus_of(environment: Environment) -> tuple[str, ...]:
+    """The texts whose words a model from scratch will know.
+
+    Raises:
+        ComponentError: the environment raises, or returns something else than texts.
+    """
+    with calling(environment, "corpus()"):
+        texts: Any = environment.corpus()
+        if isinstance(texts, str | bytes | dict) or not hasattr(texts, "__iter__"):
+            raise TypeError(f"returned {shown(texts)}, expected a sequence of texts")
+        texts = tuple(texts)
+        wrong = next((text for text in texts if not isinstance(text, str)), None)
+        if wrong is not None:
+            raise TypeError(f"returned {shown(wrong)} in place of a text")
+    return texts
+
+
+def instructions_of(environment: Environment, *, thought: bool) -> str:
+    """What the policy is told before it sees anything: what the world is, and how to reply.
+
+    Raises:
+        EnvironmentFailure: the environment raises, or returns something else than text.
+    """
+    try:
+        texts: tuple[Any, ...] = (
+            environment.instructions(),
+            environment.action_format.instructions(thought),
+        )
+        for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(f"returned {shown(text)}, expected a text, which may be empty")
+    except Exception as error:
+        raise EnvironmentFailure(
+            f"{origin(environment)}: instructions: {type(error).__name__}: {error}"
+        ) from error
+    return "\n\n".join(text for text in texts if text)
+
+
 def check_observation(environment: Environment, value: Any) -> Observation:
     """What `reset` or `step` returned, if it is an observation with numbers for rewards.
 
@@ -81,6 +141,12 @@ def check_observation(environment: Environment, value: Any) -> Observation:
         raise EnvironmentFailure(
             f"{origin(environment)}: a session returned {shown(value)}, expected an Observation"
         )
+    for name in ("terminated", "truncated", "success"):
+        flag = getattr(value, name)
+        if not isinstance(flag, bool | int | np.bool_):
+            raise EnvironmentFailure(
+                f"{origin(environment)}: {name} is {shown(flag)}, expected true or false"
+            )
     for name, reward in {"reward": value.reward, **value.rewards}.items():
         if not isinstance(reward, Real):
             raise EnvironmentFailure(

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import attrs
 
+from agentgym_core.contract import is_fault
 from agentgym_core.errors import EngineFailure, EpisodeEnded
 from agentgym_core.protocols import Handler, Sampler
 from agentgym_core.renderer import Prompt, Renderer
@@ -187,7 +188,9 @@ class RolloutHandler:
         try:
             with self._session.progress.waiting("the engine", self._session.task.id):
                 completion = await self._sampler.complete(request)
-        except Exception as error:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             raise EngineFailure(
                 f"{origin(self._sampler)}: {type(error).__name__}: {error}"
             ) from error

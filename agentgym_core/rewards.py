@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from agentgym_core.contract import is_fault
 from agentgym_core.errors import InvalidReward
 from agentgym_core.protocols import EpisodeReward, Reward
 from agentgym_core.types import Ending, Episode
@@ -73,7 +74,9 @@ def _evaluate(component: Reward, episode: Episode) -> EpisodeReward:
     """
     try:
         return _checked(component(episode), len(episode.turns))
-    except Exception as error:  # a component may raise anything
+    except BaseException as error:  # a component may raise anything
+        if not is_fault(error):
+            raise
         problem = one_line(error)
         if not isinstance(error, InvalidReward):
             problem = f"{type(error).__name__}: {problem}"

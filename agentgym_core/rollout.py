@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from agentgym_core.contract import is_fault
 from agentgym_core.errors import (
     EngineFailure,
     EnvironmentFailure,
@@ -153,7 +154,9 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
             ending = metered.ending
     except EpisodeFailure as failure:
         ending, error = _ENDINGS[type(failure)], str(failure)
-    except Exception as failure:
+    except BaseException as failure:
+        if not is_fault(failure):
+            raise
         log.debug("the agent failed on task %s", order.task.id, exc_info=True)
         ending = Ending.AGENT_FAILED
         error = f"{origin(table.agent)}: {type(failure).__name__}: {failure}"
@@ -182,7 +185,9 @@ async def opened(environment: Environment, seconds: float = 300.0) -> AsyncGener
         session: Any = await within(seconds, "open", environment.open)
         if not all(hasattr(session, name) for name in ("reset", "step", "close")):
             raise TypeError(f"returned {shown(session)}, expected a Session")
-    except Exception as error:
+    except BaseException as error:
+        if not is_fault(error):
+            raise
         raise EnvironmentFailure(
             f"{origin(environment)}: open: {type(error).__name__}: {error}"
         ) from error
@@ -191,7 +196,9 @@ async def opened(environment: Environment, seconds: float = 300.0) -> AsyncGener
     finally:
         try:
             await within(seconds, "close", session.close)
-        except Exception as error:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             log.warning("%s: closing a session failed: %s", origin(environment), error)
 
 

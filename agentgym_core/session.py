@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from agentgym_core.contract import check_observation
+from agentgym_core.contract import check_observation, is_fault
 from agentgym_core.errors import (
     EnvironmentFailure,
     EpisodeEnded,
@@ -22,7 +22,7 @@ from agentgym_core.errors import (
 from agentgym_core.protocols import Environment, Session
 from agentgym_core.types import Ending, Observation, Reply, Task
 from agentgym_core.watchdog import Progress
-from agentgym_core.wording import origin
+from agentgym_core.wording import origin, shown
 
 T = TypeVar("T")
 
@@ -121,7 +121,13 @@ class EpisodeSession:
 
     async def expert_action(self) -> str | None:
         """See `Session.expert_action`."""
-        return await self._call("expert_action")
+        action = await self._call("expert_action")
+        if action is not None and not isinstance(action, str):
+            raise EnvironmentFailure(
+                f"{origin(self.environment)}: expert_action returned {shown(action)}, "
+                "expected a text, or None"
+            )
+        return action
 
     def _read(self, reply: Reply) -> tuple[str | None, str]:
         if reply.finish_reason == "length":
@@ -130,7 +136,9 @@ class EpisodeSession:
             return self.environment.action_format.parse(reply.text), ""
         except FormatError as error:
             return None, str(error)
-        except Exception as error:  # the environment's fault, not the agent's
+        except BaseException as error:  # the environment's fault, not the agent's
+            if not is_fault(error):
+                raise
             raise EnvironmentFailure(
                 f"{origin(self.environment)}: action_format: {type(error).__name__}: {error}"
             ) from error
@@ -140,7 +148,9 @@ class EpisodeSession:
         parts = {"reward": observation.reward, **observation.rewards}
         for name, value in parts.items():
             if not math.isfinite(value):
-                raise InvalidReward(f"task {self.task.id}: {name} is {value}")
+                raise InvalidReward(
+                    f"{origin(self.environment)}, task {self.task.id}: {name} is {value}"
+                )
         self.success = observation.success
         if observation.terminated:
             self.end(Ending.DONE)
@@ -155,7 +165,9 @@ class EpisodeSession:
                 return await within(self._max_call_seconds, name, call, *arguments)
         except EpisodeFailure:
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             raise EnvironmentFailure(
                 f"{origin(self.environment)}: {type(error).__name__}: {error}"
             ) from error

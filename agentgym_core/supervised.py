@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from agentgym_core.renderer import Prompt, Renderer
+from agentgym_core.settings import Limits
 from agentgym_core.types import Message, TokenSequence
 
 
 def to_supervised(
-    renderer: Renderer, messages: Sequence[Message], number: int
+    renderer: Renderer, messages: Sequence[Message], number: int, limits: Limits
 ) -> list[TokenSequence]:
     """Render a conversation turn by turn; a template that rewrites history gives several contexts.
 
@@ -20,12 +21,14 @@ def to_supervised(
         renderer: of the policy's tokenizer.
         messages: the conversation.
         number: stands as `episode` and `group` of the sequences.
+        limits: as in play. A turn at which an episode would run out of tokens, and those after it
+            in the same context, are left out.
     """
     contexts: list[_Context] = []
     pending: list[Message] = []
     prompt: Prompt | None = None
     reply_ids: tuple[int, ...] = ()
-    turn = 0
+    turn = room = 0
     for message in messages:
         if message.role != "assistant":
             pending.append(message)
@@ -38,11 +41,13 @@ def to_supervised(
         if not extends:
             contexts.append(_Context())
         reply_ids = renderer.reply_ids(message)
-        contexts[-1].add(ids, loss=False, turn=-1)
-        contexts[-1].add(reply_ids, loss=message.loss, turn=turn)
+        if turn == 0:
+            fits = len(ids) <= limits.max_prompt_tokens
+            room = len(ids) + limits.max_response_tokens if fits else 0
+        contexts[-1].add(ids, reply_ids, loss=message.loss, turn=turn, room=room)
         pending.clear()
         turn += 1
-    return [context.sequence(number) for context in contexts]
+    return [context.sequence(number) for context in contexts if context.token_ids]
 
 
 class _Context:
@@ -50,11 +55,18 @@ class _Context:
         self.token_ids: list[int] = []
         self.mask: list[bool] = []
         self.turns: list[int] = []
+        self.full = False
 
-    def add(self, ids: Sequence[int], *, loss: bool, turn: int) -> None:
-        self.token_ids += ids
-        self.mask += [loss] * len(ids)
-        self.turns += [turn] * len(ids)
+    def add(
+        self, ids: Sequence[int], reply: Sequence[int], *, loss: bool, turn: int, room: int
+    ) -> None:
+        """Another turn, unless one before it did not fit into `room` tokens, or this does not."""
+        self.full = self.full or len(self.token_ids) + len(ids) + len(reply) > room
+        if self.full:
+            return
+        self.token_ids += [*ids, *reply]
+        self.mask += [False] * len(ids) + [loss] * len(reply)
+        self.turns += [-1] * len(ids) + [turn] * len(reply)
 
     def sequence(self, number: int) -> TokenSequence:
         zeros = np.zeros(len(self.token_ids))

@@ -10,7 +10,7 @@ import attrs
 
 from agentgym_core import hf
 from agentgym_core.config import Resume, RunConfig, StageConfig, resolved
-from agentgym_core.contract import starting, tasks_of
+from agentgym_core.contract import corpus_of, starting, tasks_of
 from agentgym_core.files import remove_leftovers, write_json
 from agentgym_core.handler import ModelPolicy, Policy
 from agentgym_core.lock import locked
@@ -125,7 +125,7 @@ def _base_model(config: RunConfig, folder: Path) -> ModelConfig:
         return first.model
     path = folder / "model"
     if not path.exists():
-        texts = [text for block in first.environments for text in block.component.corpus()]
+        texts = [text for block in first.environments for text in corpus_of(block.component)]
         hf.build_scratch(first.model.scratch, texts, path, seed=first.seed)
     return attrs.evolve(first.model, path=str(path), scratch=None)
 

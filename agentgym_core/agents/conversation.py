@@ -1,5 +1,6 @@
 """The plain conversation: instructions, then replies and observations in turn."""
 
+from agentgym_core.contract import instructions_of
 from agentgym_core.protocols import Environment, Handler, MeteredSession
 from agentgym_core.types import Message, Observation
 
@@ -8,8 +9,7 @@ def opening(
     environment: Environment, observation: Observation, *, thought: bool
 ) -> tuple[Message, ...]:
     """The first messages: what the world is and how to reply, then what there is to see."""
-    instructions = (environment.instructions(), environment.action_format.instructions(thought))
-    system = "\n\n".join(text for text in instructions if text)
+    system = instructions_of(environment, thought=thought)
     return ((Message("system", system),) if system else ()) + observation.messages
 
 

@@ -10,7 +10,7 @@ import os
 import click
 
 from agentgym_core.commands import COMMANDS
-from agentgym_core.errors import AgentGymError, PluginError
+from agentgym_core.errors import AgentGymError, ConfigError, PluginError
 from agentgym_core.plugins import Registration, installed_plugins
 
 
@@ -100,6 +100,10 @@ def _plugin_command(name: str) -> click.Command:
 @click.version_option(package_name="agentgym-core", prog_name="agentgym")
 def main() -> None:
     """Train language-model agents with multi-turn reinforcement learning."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise ConfigError("the working directory is gone: change into one that exists") from None
     # Threads of OpenMP spin while they wait for each other. Where anything else runs on the same
     # cores, they spin on the time of the one they wait for: training was ten times slower.
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")

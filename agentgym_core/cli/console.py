@@ -1,5 +1,6 @@
 """What a run says while it goes on, and at its end."""
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +24,11 @@ class Console:
     _starts: dict[str, tuple[float, int]] = attrs.field(factory=dict[str, tuple[float, int]])
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """Print a row."""
+        """Print a row. Where nobody can read it any more, the run goes on in silence."""
+        with contextlib.suppress(OSError):
+            self._print(row)
+
+    def _print(self, row: Mapping[str, Any]) -> None:
         total = self.num_steps[row["stage"]]
         start, first = self._starts.setdefault(
             row["stage"], (time.monotonic() - row["seconds"], row["step"] - 1)

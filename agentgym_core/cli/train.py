@@ -1,6 +1,7 @@
 """`agentgym train`."""
 
 import asyncio
+import contextlib
 import time
 from pathlib import Path
 from typing import get_args
@@ -63,7 +64,8 @@ def train(
             ranks.gather("stopped")  # a launcher kills the others when the first has ended so
             context.exit(128 + stopped.signal)
     if ranks.rank == 0:
-        _summarize(run.folder, run.name, time.monotonic() - start)
+        with contextlib.suppress(OSError):  # the run is whole, whether or not it can say so
+            _summarize(run.folder, run.name, time.monotonic() - start)
 
 
 def _summarize(folder: Path, name: str, seconds: float) -> None:

@@ -3,9 +3,12 @@
 import pytest
 
 from agentgym_core.renderer import Renderer
+from agentgym_core.settings import Limits
 from agentgym_core.supervised import to_supervised
 from agentgym_core.testing.tokenizers import CHATML, DROPS_THINKING, byte_tokenizer
 from agentgym_core.types import Message
+
+LIMITS = Limits(max_prompt_tokens=99, max_response_tokens=199, max_tokens=20)
 
 DIALOGUE = (
     Message("user", "go"),
@@ -27,7 +30,7 @@ def learned(renderer, sequence):
 
 def test_only_marked_turns_are_trained_with_their_end():
     renderer = Renderer(byte_tokenizer(CHATML))
-    (sequence,) = to_supervised(renderer, DIALOGUE, 3)
+    (sequence,) = to_supervised(renderer, DIALOGUE, 3, LIMITS)
     trained, read = learned(renderer, sequence)
     assert trained == "ok<|im_end|>"
     assert read == (
@@ -44,7 +47,7 @@ def test_only_marked_turns_are_trained_with_their_end():
 
 def test_imitation_reads_the_ids_that_play_will_read():
     renderer = Renderer(byte_tokenizer(CHATML))
-    (sequence,) = to_supervised(renderer, DIALOGUE, 0)
+    (sequence,) = to_supervised(renderer, DIALOGUE, 0, LIMITS)
     prompt, ids = renderer.open(DIALOGUE[:1])
     reply = renderer.reply_ids(DIALOGUE[1])
     _, more, extends = renderer.extend(prompt, reply, DIALOGUE[2:3])
@@ -61,7 +64,7 @@ def test_a_template_that_rewrites_history_gives_a_context_for_each_turn():
         Message("user", "on"),
         Message("assistant", "<think>b</think>y"),
     ]
-    first, second = to_supervised(renderer, messages, 0)
+    first, second = to_supervised(renderer, messages, 0, LIMITS)
     assert learned(renderer, first)[0] == "<think>a</think>x<|im_end|>"
     trained, read = learned(renderer, second)
     assert trained == "<think>b</think>y<|im_end|>"
@@ -71,4 +74,24 @@ def test_a_template_that_rewrites_history_gives_a_context_for_each_turn():
 
 @pytest.mark.parametrize("messages", [[], [Message("user", "hello")]])
 def test_without_a_reply_there_is_nothing_to_learn(messages):
-    assert to_supervised(Renderer(byte_tokenizer(CHATML)), messages, 0) == []
+    assert to_supervised(Renderer(byte_tokenizer(CHATML)), messages, 0, LIMITS) == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "turns"),
+    [
+        # The prompt: a mark, "user\n", "go", a mark, "\n", a mark, "assistant\n": 21. Replies of 3,
+        # and between them as much as the prompt: a byte less in the message, a "\n" more.
+        (21, 27, [0, 1]),
+        (21, 26, [0]),
+        (21, 3, [0]),
+        (21, 2, None),
+        (20, 99, None),
+    ],
+)
+def test_turns_at_which_play_would_be_cut_are_left_out(prompt, response, turns):
+    renderer = Renderer(byte_tokenizer(CHATML))
+    limits = Limits(max_prompt_tokens=prompt, max_response_tokens=response, max_tokens=1)
+    found = to_supervised(renderer, DIALOGUE, 0, limits)
+    kept = [sorted(set(sequence.turns.tolist()) - {-1}) for sequence in found]
+    assert kept == ([] if turns is None else [turns])

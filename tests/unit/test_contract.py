@@ -2,6 +2,7 @@ import asyncio
 from types import SimpleNamespace
 
 import attrs
+import numpy as np
 import pytest
 
 from agentgym_core.contract import (
@@ -9,6 +10,8 @@ from agentgym_core.contract import (
     check_horizon,
     check_observation,
     check_selection,
+    corpus_of,
+    instructions_of,
     starting,
     tasks_of,
 )
@@ -131,3 +134,68 @@ def test_a_selection():
 def test_what_is_no_selection(value, message):
     with pytest.raises((TypeError, ValueError), match=message):
         check_selection(value, [POOL], 2)
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+@pytest.mark.parametrize(
+    "raised", [SystemExit(3), Panic("at the disco"), asyncio.CancelledError("by nobody")]
+)
+def test_what_is_no_exception_is_a_fault_of_the_component_too(raised):
+    async def ends():
+        raise raised
+
+    async def play():
+        world = World()
+        object.__setattr__(world, "open", ends)
+        async with opened(world):
+            pass
+
+    kind = type(raised).__name__
+    with pytest.raises(EnvironmentFailure, match=NAME + f"open: {kind}: {raised}"):
+        asyncio.run(play())
+    with pytest.raises(ComponentError, match=NAME + f"dance: {kind}"), calling(World(), "dance"):
+        raise raised
+
+
+def test_stopping_is_no_fault_of_a_component():
+    async def play():
+        world = World()
+        object.__setattr__(world, "open", lambda: asyncio.sleep(9))
+        async with opened(world):
+            pass
+
+    async def stopped():
+        playing = asyncio.create_task(play())
+        await asyncio.sleep(0)
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+
+    asyncio.run(stopped())
+    with pytest.raises(KeyboardInterrupt), calling(World(), "dance"):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("flag", ["terminated", "truncated", "success"])
+def test_a_verdict_is_true_or_false(flag):
+    assert check_observation(World(), Observation(messages="", **{flag: np.bool_(True)}))
+    with pytest.raises(EnvironmentFailure, match=f"{flag} is nothing, expected true or false"):
+        check_observation(World(), Observation(messages="", **{flag: None}))
+
+
+@pytest.mark.parametrize("corpus", ["one text", 3, [b"bytes"]])
+def test_a_corpus_is_texts(corpus):
+    world = World()
+    object.__setattr__(world, "corpus", lambda: corpus)
+    with pytest.raises(ComponentError, match=r"corpus\(\): TypeError: returned"):
+        corpus_of(world)
+
+
+def test_instructions_are_text():
+    world = World()
+    object.__setattr__(world, "instructions", lambda: None)
+    with pytest.raises(EnvironmentFailure, match="instructions: TypeError: returned nothing"):
+        instructions_of(world, thought=True)

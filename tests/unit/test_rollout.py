@@ -169,7 +169,7 @@ def test_a_template_that_rewrites_history_gives_sequences_that_the_engine_saw():
 )
 def test_a_failing_environment_is_no_reward(fault, ending, error):
     episode = play(make_table(actions("lift off"), fault=fault), order(1))
-    whose = "" if fault == "nan" else f"{origin(Countdown)}: "
+    whose = f"{origin(Countdown)}{', ' if fault == 'nan' else ': '}"
     assert (episode.ending, episode.error) == (ending, whose + error)
     assert (episode.reward, episode.success) == (0, False)
     assert CountdownSession.open_sessions == 0

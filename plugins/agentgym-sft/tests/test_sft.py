@@ -8,6 +8,7 @@ import torch
 
 from agentgym_core.expert import Demonstrator
 from agentgym_core.renderer import Renderer
+from agentgym_core.settings import Limits
 from agentgym_core.testing.tokenizers import byte_tokenizer
 from agentgym_core.types import TokenTensors
 from agentgym_sft.sft import SFT
@@ -37,8 +38,13 @@ def write(path, num, *, loss=True):
 
 
 def make_run(**fields):
+    limits = Limits(max_prompt_tokens=40, max_response_tokens=40, max_tokens=20)
     return types.SimpleNamespace(
-        seed=1, renderer=Renderer(byte_tokenizer()), trainer=RecordingTrainer(), **fields
+        seed=1,
+        renderer=Renderer(byte_tokenizer()),
+        trainer=RecordingTrainer(),
+        config=types.SimpleNamespace(limits=limits),
+        **fields,
     )
 
 
@@ -96,6 +102,25 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_learned_tokens(tmp_path):
 def test_demonstrations_without_a_learned_turn_are_left_out(tmp_path):
     sft, run = SFT(data=write(tmp_path / "d.jsonl", 5, loss=False)), make_run()
     assert len(asyncio.run(sft.prepare(run))) == 1
+
+
+def test_what_goes_beyond_the_limits_is_said_and_not_learned(tmp_path, caplog):
+    row = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "craft"}]
+    long = [*row, {"role": "user", "content": "on" * 40}, row[1]]
+    rows = [row, long, [{**row[0], "content": "go" * 20}, row[1]]]
+    path = tmp_path / "d.jsonl"
+    path.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in rows))
+    first, second = asyncio.run(SFT(data=str(path)).prepare(make_run()))
+    assert [s.token_ids.tolist() for s in first] == [s.token_ids.tolist() for s in second]
+    assert "2 of 3 demonstrations do not fit limits" in caplog.text
+
+
+def test_nothing_to_learn_is_an_error(tmp_path):
+    path = tmp_path / "d.jsonl"
+    row = [{"role": "user", "content": "go" * 20}, {"role": "assistant", "content": "craft"}]
+    path.write_text(json.dumps({"messages": row}) + "\n")
+    with pytest.raises(ValueError, match="none of 1 demonstrations has a turn to learn"):
+        asyncio.run(SFT(data=str(path)).prepare(make_run()))
 
 
 def test_imitation_learns_at_temperature_1_whatever_the_engine_samples_at():

@@ -6,6 +6,7 @@ Demonstrations are rendered by the same code as rollouts, so that the policy mee
 ids that it was taught on.
 """
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from agentgym_core.samplers import shuffled_places
 from agentgym_core.seeds import derive_seed
 from agentgym_core.supervised import to_supervised
 from agentgym_core.types import Advantages, Message, Sampling, Scores, TokenSequence, TokenTensors
+
+log = logging.getLogger(__name__)
 
 Dialogue = Sequence[TokenSequence]
 """A tokenized demonstration: one sequence, or several if the template rewrites history."""
@@ -63,11 +66,18 @@ class SFT(Algorithm):
             conversations = read_conversations(Path(self.data))
         else:
             conversations = await self._demonstrate(run)
-        dialogues = (
-            to_supervised(run.renderer, messages, number)
+        dialogues = [
+            to_supervised(run.renderer, messages, number, run.config.limits)
             for number, messages in enumerate(conversations)
-        )
-        return tuple(d for d in dialogues if any(sequence.mask.any() for sequence in d))
+        ]
+        self._report_cut(conversations, dialogues)
+        learned = tuple(d for d in dialogues if any(sequence.mask.any() for sequence in d))
+        if not learned:
+            raise ValueError(
+                f"none of {len(dialogues)} demonstrations has a turn to learn: each is marked with "
+                '`"loss": false`, or does not fit `limits`'
+            )
+        return learned
 
     async def train_step(self, run: Any, step: int) -> StepReport:
         """One optimizer step. The engine gets the weights when something is played with them."""
@@ -88,6 +98,23 @@ class SFT(Algorithm):
     def loss(self, tokens: TokenTensors) -> tuple[Any, Mapping[str, Any]]:
         """Cross-entropy; the trainer reports its mean as `loss`."""
         return -tokens.logprobs_NT.masked_fill(~tokens.mask_NT, 0.0), {}
+
+    def _report_cut(
+        self, conversations: Sequence[Sequence[Message]], dialogues: Sequence[Dialogue]
+    ) -> None:
+        """Say how many demonstrations go beyond what an episode may take."""
+        cut = sum(
+            len({turn for sequence in dialogue for turn in sequence.turns.tolist()} - {-1})
+            < sum(message.role == "assistant" for message in messages)
+            for messages, dialogue in zip(conversations, dialogues, strict=True)
+        )
+        if cut:
+            log.warning(
+                "%d of %d demonstrations do not fit limits.max_prompt_tokens and "
+                "limits.max_response_tokens: the turns beyond are not learned",
+                cut,
+                len(dialogues),
+            )
 
     def _pick(self, run: Any, step: int) -> list[Dialogue]:
         """The step's demonstrations: epoch after epoch, each in an order of its own."""
