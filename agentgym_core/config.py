@@ -13,6 +13,7 @@ from agentgym_core.catalog import Catalog
 from agentgym_core.document import Document, is_block, parse_overrides, read_document
 from agentgym_core.errors import ConfigError
 from agentgym_core.model import ModelConfig
+from agentgym_core.on_policy import OnPolicy
 from agentgym_core.plugins import Kind
 from agentgym_core.protocols import (
     AdvantageEstimator,
@@ -214,6 +215,11 @@ def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
         key: structure(annotation, required(stage.values, key), stage.path(key))
         for key, annotation in SETTINGS.items()
     }
+    if parts["advantage"] is None and isinstance(parts["algorithm"], OnPolicy):
+        raise ConfigError(
+            f"{stage.path('advantage')}: {_use(blocks['algorithm'])} learns from advantages: name "
+            "an estimator, or leave the key out for its own"
+        )
     if settings["training"].group_size == 1 and getattr(parts["advantage"], "compares_groups", 0):
         raise ConfigError(
             f"{join(stage.path('training'), 'group_size')}: {_use(block)} compares the attempts at "
@@ -223,11 +229,18 @@ def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
         **parts,
         **settings,
         "from_base": stage.from_base,
-        "seed": structure(int, stage.values["seed"], stage.path("seed")),
+        "seed": _seed(stage.values["seed"], stage.path("seed")),
         "environments": _environments(stage, catalog),
         "reward": _rewards(stage, catalog),
         "uses": {key: _use(block) for key, block in blocks.items()},
     }
+
+
+def _seed(value: Any, path: str) -> int:
+    seed = structure(int, value, path)
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"{path}: expected a whole number from 0 to 2^63 - 1, got {seed}")
+    return seed
 
 
 def _advantage_block(values: Document, algorithm: Algorithm) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from agentgym_core.errors import AgentGymError, ComponentError, ConfigError, EnvironmentFailure
 from agentgym_core.protocols import Environment, Split, TaskPool
-from agentgym_core.types import Observation, Task
+from agentgym_core.types import Message, Observation, Task
 from agentgym_core.wording import one_line, origin, shown
 
 
@@ -141,6 +141,19 @@ def check_observation(environment: Environment, value: Any) -> Observation:
         raise EnvironmentFailure(
             f"{origin(environment)}: a session returned {shown(value)}, expected an Observation"
         )
+    messages: tuple[Any, ...] = value.messages
+    for message in messages:
+        if not isinstance(message, Message):
+            raise EnvironmentFailure(
+                f"{origin(environment)}: messages holds {shown(message)}, expected a text, a "
+                "Message or several"
+            )
+        try:
+            message.text.encode()
+        except Exception as error:
+            raise EnvironmentFailure(
+                f"{origin(environment)}: a message cannot be written as UTF-8 text: {error}"
+            ) from error
     for name in ("terminated", "truncated", "success"):
         flag = getattr(value, name)
         if not isinstance(flag, bool | int | np.bool_):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentgym_core.errors import CheckpointError
 from agentgym_core.files import append_json_line, read_json_lines, write_json_lines
 from agentgym_core.ranks import Ranks
 
@@ -21,7 +22,7 @@ class MetricsLog:
     def __init__(self, path: Path, rows: Sequence[Row] | None = None) -> None:
         """Read the file; or be given its `rows`, and leave it to another process to write them."""
         self.path = path
-        self.rows: list[Row] = read_json_lines(path) if rows is None else list(rows)
+        self.rows: list[Row] = _read(path) if rows is None else list(rows)
         self._writes = rows is None
 
     @classmethod
@@ -59,3 +60,14 @@ class MetricsLog:
             return None
         row = max(found, key=lambda row: row["success"])
         return {"step": row["step"], "success": row["success"]}
+
+
+def _read(path: Path) -> list[Row]:
+    rows = read_json_lines(path)
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict) or not {"stage", "step"} <= row.keys():
+            raise CheckpointError(
+                f"{path}: line {number} is no row of metrics, which has stage and step. "
+                "Remove that line, or bring the file back from a copy"
+            )
+    return rows

@@ -1,6 +1,7 @@
 """Which language model a run trains: plain data; `hf.py` loads it."""
 
 import attrs
+from attrs.validators import ge
 
 
 @attrs.frozen(kw_only=True)
@@ -11,12 +12,24 @@ class ScratchModel:
     split, so that a model of about a million parameters can play on a laptop's CPU.
     """
 
-    hidden_size: int = 128
-    num_layers: int = 4
-    num_heads: int = 4
-    num_key_value_heads: int = 2
-    intermediate_size: int = 512
-    max_position_embeddings: int = 2048
+    hidden_size: int = attrs.field(default=128, validator=ge(1))
+    num_layers: int = attrs.field(default=4, validator=ge(1))
+    num_heads: int = attrs.field(default=4, validator=ge(1))
+    num_key_value_heads: int = attrs.field(default=2, validator=ge(1))
+    intermediate_size: int = attrs.field(default=512, validator=ge(1))
+    max_position_embeddings: int = attrs.field(default=2048, validator=ge(1))
+
+    def __attrs_post_init__(self) -> None:
+        if self.hidden_size % (2 * self.num_heads):
+            raise ValueError(
+                f"hidden_size is divided into num_heads parts of an even size: {self.hidden_size} "
+                f"is no multiple of 2 x {self.num_heads}"
+            )
+        if self.num_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_heads share num_key_value_heads evenly: {self.num_heads} is no multiple of "
+                f"{self.num_key_value_heads}"
+            )
 
 
 @attrs.frozen(kw_only=True)

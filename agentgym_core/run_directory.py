@@ -45,6 +45,11 @@ def open_folder(config: RunConfig) -> Path:
     file = config.folder / "config.yaml"
     document = resolved(config)
     if not file.exists():
+        if _has_results(config.folder):
+            raise ConfigError(
+                f"{config.folder} holds results, but no config.yaml that says of what. Bring that "
+                "file back, or give this run another name"
+            )
         write_text(file, _to_yaml(document))
     # The folder may have been moved: where it lies is no part of what it holds, and neither is
     # who watches.

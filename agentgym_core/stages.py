@@ -96,6 +96,12 @@ def split_stages(document: Document, changes: Document) -> tuple[Document, list[
             f"stages.{number}: this run has no list of stages; it is one, whose keys stand by "
             f"themselves: leave out `stages.{number}.`"
         )
+    wrong = [key for key in changes.get("stages", ()) if not str(key).isdecimal()]
+    if "stages" in run and is_block(changes.get("stages")) and wrong:
+        raise ConfigError(
+            f"stages.{wrong[0]}: stages are numbered from 0: stages.0, stages.1, …; a name is no "
+            "number"
+        )
     stages = merge(run.get("stages"), changes.get("stages", {}), "stages")
     if not isinstance(stages, list) or not stages:
         given = changes.get("stages", {})

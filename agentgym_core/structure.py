@@ -107,6 +107,8 @@ def construct(cls: type[T], fields: Mapping[str, Any], path: str) -> T:
         return cls(**fields)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: {one_line(error)}") from error
+    except (Exception, SystemExit) as error:  # a component's own code may raise anything
+        raise ConfigError(f"{path}: {type(error).__name__}: {one_line(error)}") from error
 
 
 def unstructure(value: Any) -> Any:

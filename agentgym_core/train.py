@@ -126,7 +126,8 @@ def _base_model(config: RunConfig, folder: Path) -> ModelConfig:
     path = folder / "model"
     if not path.exists():
         texts = [text for block in first.environments for text in corpus_of(block.component)]
-        hf.build_scratch(first.model.scratch, texts, path, seed=first.seed)
+        with starting("model.scratch"):
+            hf.build_scratch(first.model.scratch, texts, path, seed=first.seed)
     return attrs.evolve(first.model, path=str(path), scratch=None)
 
 

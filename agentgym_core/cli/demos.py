@@ -1,6 +1,7 @@
 """`agentgym demos`."""
 
 import asyncio
+import math
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ from agentgym_core.catalog import Catalog
 from agentgym_core.contract import tasks_of
 from agentgym_core.demonstrations import demonstration_row, expert_episodes
 from agentgym_core.document import parse_overrides
+from agentgym_core.errors import ConfigError
 from agentgym_core.expert import Demonstrator, ExpertPolicy
 from agentgym_core.files import refuse_existing, write_json_lines
 from agentgym_core.protocols import TaskPool
@@ -57,6 +59,8 @@ def demos(
 
     OPTIONS are fields of the environment: num_distractors=3.
     """
+    if math.isnan(mistakes):
+        raise ConfigError("--mistakes: expected a probability from 0 to 1, got nan")
     refuse_existing(out, overwrite, "--out FILE")
     catalog = Catalog.installed()
     environment = catalog.build("environment", {"use": name, **parse_overrides(options)}, name)

@@ -34,8 +34,14 @@ from agentgym_core.types import Group
 @click.argument("path", type=click.Path(path_type=Path, exists=True))
 @click.argument("overrides", nargs=-1)
 @click.option("--expert", is_flag=True, help="Play with the environment's expert, not the model.")
-@click.option("--policy", type=click.Path(path_type=Path, exists=True), help="Folder of a policy.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for evaluation.json.")
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of a policy.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for evaluation.json."
+)
 @click.option("--overwrite", is_flag=True, help="Replace an evaluation.json that exists.")
 def evaluate(
     path: Path,

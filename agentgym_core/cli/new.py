@@ -65,6 +65,8 @@ def _fill(kind: Kind, name: str) -> Mapping[Path, str]:
     """
     if not KEBAB_CASE.fullmatch(name):
         raise ConfigError(f"names are kebab-case, such as 'guess-number', got {name!r}")
+    if len(name) > 60:
+        raise ConfigError(f"{name[:20]}… has {len(name)} letters: choose a name of at most 60")
     if keyword.iskeyword(name):
         raise ConfigError(f"{name!r} is a keyword of Python: choose another name, say 'my-{name}'")
     class_name = "".join(word.capitalize() for word in name.split("-"))

@@ -199,3 +199,9 @@ def test_instructions_are_text():
     object.__setattr__(world, "instructions", lambda: None)
     with pytest.raises(EnvironmentFailure, match="instructions: TypeError: returned nothing"):
         instructions_of(world, thought=True)
+
+
+@pytest.mark.parametrize("messages", [[{"role": "user"}], ["a", 3], "lone \ud800"])
+def test_messages_are_texts_that_can_be_written(messages):
+    with pytest.raises(EnvironmentFailure, match=r"messages holds|cannot be written as UTF-8"):
+        check_observation(World(), Observation(messages=messages))

@@ -59,3 +59,21 @@ def test_one_attempt_at_a_task_is_nothing_to_compare():
         load_config(
             RECIPES / "quickstart.yaml", ["stages.2.training.group_size=1"], Catalog.installed()
         )
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("stages.2.advantage=null", "advantage: grpo learns from advantages: name an estimator"),
+        ("seed=-1", "seed: expected a whole number from 0 to 2"),
+        ("seed=99999999999999999999", "seed: expected a whole number from 0 to 2"),
+        ("stages.x.seed=1", r"stages\.x: stages are numbered from 0"),
+        ("stages.-1.seed=1", r"stages\.-1: stages are numbered from 0"),
+        ("model.scratch.num_heads=3", r"model\.scratch: hidden_size is divided into num_heads"),
+        ("model.scratch.num_key_value_heads=3", r"scratch: num_heads share num_key_value_heads"),
+        ("model.scratch.hidden_size=0", r"model\.scratch: 'hidden_size' must be >= 1"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_built(override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(RECIPES / "quickstart.yaml", [override], Catalog.installed())

@@ -86,3 +86,12 @@ def test_what_came_to_nothing_takes_another_configuration(load, tmp_path, result
     (folder / result).write_text("{}\n")
     with pytest.raises(ConfigError, match="seed is 1 there and 2 here"):
         open_folder(load(BASE, f"output={tmp_path}", "seed=2"))
+
+
+def test_results_without_their_configuration_are_nobodys(load, tmp_path):
+    folder = open_folder(load(BASE, f"output={tmp_path}"))
+    (folder / "metrics.jsonl").write_text("{}\n")
+    (folder / "config.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"quick holds results, but no config\.yaml"):
+        open_folder(load(BASE, f"output={tmp_path}", "seed=1"))
+    assert not (folder / "config.yaml").exists()
