@@ -7,6 +7,7 @@ it does not, because the template rewrites history (as Qwen3's does when it drop
 conversation continues in a fresh context, encoded whole.
 """
 
+import re
 from collections.abc import Sequence
 
 import attrs
@@ -58,6 +59,7 @@ class Renderer:
                 "(the path of a Jinja file), or choose an instruction-tuned model"
             )
         self.tokenizer = tokenizer
+        self._controls = _controls(tokenizer)
         self.traits = Traits(
             system_role=True,
             consecutive_users=True,
@@ -122,7 +124,13 @@ class Renderer:
         Raises:
             TemplateError: the template refuses the conversation.
         """
-        conversation = [{"role": m.role, "content": _text(m)} for m in self._fold(messages)]
+        conversation = [
+            {
+                "role": m.role,
+                "content": _text(m) if m.role == "assistant" else self._plain(_text(m)),
+            }
+            for m in self._fold(messages)
+        ]
         try:
             return self.tokenizer.apply_chat_template(
                 conversation, tokenize=False, add_generation_prompt=generation_prompt
@@ -130,6 +138,13 @@ class Renderer:
         except Exception as error:  # Jinja's errors, and whatever a template raises
             roles = ", ".join(m["role"] for m in conversation)
             raise TemplateError(f"the chat template refuses the roles {roles}: {error}") from error
+
+    def _plain(self, text: str) -> str:
+        """What the world says, without control tokens, by which it could forge a turn.
+
+        One becomes plain text by a space after its first character: `< |im_end|>`.
+        """
+        return self._controls.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
     def _fold(self, messages: Sequence[Message]) -> list[Message]:
         join = not (self.traits.system_role and self.traits.consecutive_users)
@@ -214,6 +229,14 @@ class Renderer:
         if not stop_ids:
             raise TemplateError("the tokenizer has no end-of-sequence token: nothing ends a reply")
         return stop_ids[0], frozenset(stop_ids)
+
+
+def _controls(tokenizer: Tokenizer) -> re.Pattern[str]:
+    """The control tokens that a text could spell, the longest first."""
+    added = tokenizer.added_tokens_decoder.values()
+    names = {str(token) for token in added if token.special and len(str(token)) > 1}
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
 
 def _text(message: Message) -> str:

@@ -161,6 +161,11 @@ class Tokenizer(Protocol):
     chat_template: Any
     eos_token_id: int | None
 
+    @property
+    def added_tokens_decoder(self) -> Mapping[int, Any]:
+        """Tokens beside the vocabulary: those that are `special` control a conversation."""
+        ...
+
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Text to ids."""
         ...
