@@ -133,6 +133,12 @@ def _resume(run: Run, checkpoints: Path) -> int:
         run.trainer.load(last.folder)
         run.player.restore({**run.player.state(), **last.state})
     step = last.step if last is not None else 0
+    if step and not run.log.find(stage=run.config.name, phase="train", step=step):
+        raise CheckpointError(
+            f"{run.log.path} has no row for step {step} of {run.config.name}, whose checkpoint is "
+            f"there. Bring the file back from a copy, or remove {checkpoints} to begin this stage "
+            "again"
+        )
     run.log.forget_after(run.config.name, step if last is not None else -1)
     return step
 

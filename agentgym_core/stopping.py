@@ -13,17 +13,20 @@ _REPEAT_SECONDS = 2.0
 
 @contextmanager
 def stopping(stop_playing: Callable[[int], None], *, several: bool = False) -> Generator[None]:
-    """The first SIGINT or SIGTERM ends what is being played; a step that is learning finishes.
+    """The first SIGINT, SIGTERM or SIGHUP ends what is played; a step that is learning finishes.
 
-    A second one kills the process at once, also while the event loop is busy. Among `several` ranks
-    it does so only after two seconds.
+    SIGHUP comes of a terminal that closes; where it is ignored, as under nohup, it stays so. A
+    second signal kills the process at once, also while the event loop is busy. Among `several`
+    ranks it does so only after two seconds.
 
     Args:
         stop_playing: is called with the signal's number.
         several: whether a launcher started this process, with others.
     """
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     received: list[float] = []
 

@@ -60,7 +60,8 @@ def train(
         except Interrupted as stopped:
             if ranks.rank == 0:
                 again = f"Give it name={run.name} in place of --fork, and it" if fork else _AGAIN
-                click.echo(f"\nStopped. {again} goes on from {run.folder}.")
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    click.echo(f"\nStopped. {again} goes on from {run.folder}.")
             ranks.gather("stopped")  # a launcher kills the others when the first has ended so
             context.exit(128 + stopped.signal)
     if ranks.rank == 0:

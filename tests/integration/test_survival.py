@@ -136,6 +136,17 @@ def test_what_a_fork_cannot_take_over_is_refused(copied):
     assert sorted(path.name for path in (copied / "runs").iterdir()) == ["small"]
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_run_whose_metrics_are_gone_does_not_go_on(copied, kept):
+    folder = copied / "runs" / "small"
+    shutil.rmtree(folder / "policies")
+    log = folder / "metrics.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:kept]))
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl has no row for step 4 of grpo"):
+        train(load(copied))
+    assert len(steps(folder)) == kept
+
+
 def test_a_fork_by_command(copied):
     path = copied / "small.yaml"
     path.write_text(CONFIG)
@@ -197,7 +208,9 @@ def test_a_hang_ends_and_says_what_was_waited_for(tmp_path, monkeypatch):
 watched = loop.watched
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_a_signal_saves_and_has_its_exit_code(tmp_path, number, code):
     load(tmp_path)
     process = subprocess.Popen(
