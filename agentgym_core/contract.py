@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from agentgym_core.errors import AgentGymError, ComponentError, ConfigError, Env
 from agentgym_core.protocols import Environment, Split, TaskPool
 from agentgym_core.types import Message, Observation, Task
 from agentgym_core.wording import one_line, origin, shown
+
+T = TypeVar("T")
 
 
 def is_fault(error: BaseException) -> bool:
@@ -30,11 +32,14 @@ def is_fault(error: BaseException) -> bool:
 
 
 @contextmanager
-def calling(component: object, call: str) -> Generator[None]:
+def calling(
+    component: object, call: str, raises: type[AgentGymError] = ComponentError
+) -> Generator[None]:
     """Turn whatever the component raises in the block into one clean error.
 
     Raises:
-        ComponentError: names the component, its package and the call.
+        ComponentError: names the component, its package and the call; or `raises`, which is an
+            EpisodeFailure where it costs an episode and not the run.
     """
     try:
         yield
@@ -43,7 +48,7 @@ def calling(component: object, call: str) -> Generator[None]:
     except BaseException as error:  # a component may raise anything
         if not is_fault(error):
             raise
-        raise ComponentError(
+        raise raises(
             f"{origin(component)}: {call}: {type(error).__name__}: {one_line(error)}"
         ) from error
 
@@ -74,13 +79,7 @@ def tasks_of(environment: Environment, split: Split) -> tuple[Task, ...]:
             ids of their own.
     """
     with calling(environment, f"tasks({split!r})"):
-        tasks: Any = environment.tasks(split)
-        if isinstance(tasks, str | bytes | dict) or not hasattr(tasks, "__iter__"):
-            raise TypeError(f"returned {shown(tasks)}, expected a sequence of Task")
-        tasks = tuple(tasks)
-        wrong = next((task for task in tasks if not isinstance(task, Task)), None)
-        if wrong is not None:
-            raise TypeError(f"returned {shown(wrong)} in place of a Task")
+        tasks = _several(environment.tasks(split), Task, "Task")
         if not tasks:
             raise ValueError(
                 "returned no tasks: choose another `split`, or options that leave some"
@@ -100,14 +99,7 @@ def corpus_of(environment: Environment) -> tuple[str, ...]:
         ComponentError: the environment raises, or returns something else than texts.
     """
     with calling(environment, "corpus()"):
-        texts: Any = environment.corpus()
-        if isinstance(texts, str | bytes | dict) or not hasattr(texts, "__iter__"):
-            raise TypeError(f"returned {shown(texts)}, expected a sequence of texts")
-        texts = tuple(texts)
-        wrong = next((text for text in texts if not isinstance(text, str)), None)
-        if wrong is not None:
-            raise TypeError(f"returned {shown(wrong)} in place of a text")
-    return texts
+        return _several(environment.corpus(), str, "text")
 
 
 def instructions_of(environment: Environment, *, thought: bool) -> str:
@@ -116,18 +108,9 @@ def instructions_of(environment: Environment, *, thought: bool) -> str:
     Raises:
         EnvironmentFailure: the environment raises, or returns something else than text.
     """
-    try:
-        texts: tuple[Any, ...] = (
-            environment.instructions(),
-            environment.action_format.instructions(thought),
-        )
-        for text in texts:
-            if not isinstance(text, str):
-                raise TypeError(f"returned {shown(text)}, expected a text, which may be empty")
-    except Exception as error:
-        raise EnvironmentFailure(
-            f"{origin(environment)}: instructions: {type(error).__name__}: {error}"
-        ) from error
+    with calling(environment, "instructions", EnvironmentFailure):
+        told = (environment.instructions(), environment.action_format.instructions(thought))
+        texts = _several(told, str, "text")
     return "\n\n".join(text for text in texts if text)
 
 
@@ -156,7 +139,7 @@ def check_observation(environment: Environment, value: Any) -> Observation:
             ) from error
     for name in ("terminated", "truncated", "success"):
         flag = getattr(value, name)
-        if not isinstance(flag, bool | int | np.bool_):
+        if not isinstance(flag, bool | int | np.bool_) or flag not in (0, 1):
             raise EnvironmentFailure(
                 f"{origin(environment)}: {name} is {shown(flag)}, expected true or false"
             )
@@ -176,9 +159,8 @@ def check_selection(
     Raises:
         TypeError, ValueError: it is something else.
     """
-    if isinstance(value, str | bytes | dict) or not hasattr(value, "__iter__"):
-        raise TypeError(f"returned {shown(value)}, expected (pool, task) pairs")
-    chosen: tuple[Any, ...] = tuple(value)
+    pairs: type[Any] = tuple
+    chosen = _several(value, pairs, "(pool, task) pair")
     for pair in chosen:
         match pair:
             case (TaskPool() as pool, Task()):
@@ -191,6 +173,21 @@ def check_selection(
     if len(chosen) != num_tasks:
         raise ValueError(f"chose {len(chosen)} tasks in place of {num_tasks}")
     return chosen
+
+
+def _several(value: Any, kind: type[T], noun: str) -> tuple[T, ...]:
+    """What a component returned, if it is a sequence of that kind.
+
+    Raises:
+        TypeError: it is something else, or one of them is.
+    """
+    if isinstance(value, str | bytes | dict) or not hasattr(value, "__iter__"):
+        raise TypeError(f"returned {shown(value)}, expected a sequence of {noun}s")
+    values: tuple[Any, ...] = tuple(value)
+    for each in values:
+        if not isinstance(each, kind):
+            raise TypeError(f"returned {shown(each)} in place of a {noun}")
+    return values
 
 
 def check_horizon(value: Any) -> int:

@@ -65,9 +65,9 @@ class MetricsLog:
 def _read(path: Path) -> list[Row]:
     rows = read_json_lines(path)
     for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict) or not {"stage", "step"} <= row.keys():
+        if not isinstance(row, dict) or not {"stage", "step", "phase"} <= row.keys():
             raise CheckpointError(
-                f"{path}: line {number} is no row of metrics, which has stage and step. "
+                f"{path}: line {number} is no row of metrics, which has stage, step and phase. "
                 "Remove that line, or bring the file back from a copy"
             )
     return rows

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from agentgym_core.contract import is_fault
+from agentgym_core.contract import calling, is_fault
 from agentgym_core.errors import (
     EngineFailure,
     EnvironmentFailure,
@@ -181,16 +181,10 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
 @contextlib.asynccontextmanager
 async def opened(environment: Environment, seconds: float = 300.0) -> AsyncGenerator[Session]:
     """A session that is closed whatever happens; a failing close is logged, not an ending."""
-    try:
+    with calling(environment, "open", EnvironmentFailure):
         session: Any = await within(seconds, "open", environment.open)
         if not all(hasattr(session, name) for name in ("reset", "step", "close")):
             raise TypeError(f"returned {shown(session)}, expected a Session")
-    except BaseException as error:
-        if not is_fault(error):
-            raise
-        raise EnvironmentFailure(
-            f"{origin(environment)}: open: {type(error).__name__}: {error}"
-        ) from error
     try:
         yield session
     finally:

@@ -151,7 +151,7 @@ class EpisodeSession:
                 raise InvalidReward(
                     f"{origin(self.environment)}, task {self.task.id}: {name} is {value}"
                 )
-        self.success = observation.success
+        self.success = bool(observation.success)
         if observation.terminated:
             self.end(Ending.DONE)
         elif observation.truncated:

@@ -1,7 +1,6 @@
 """`agentgym demos`."""
 
 import asyncio
-import math
 from pathlib import Path
 
 import click
@@ -10,13 +9,13 @@ from agentgym_core.catalog import Catalog
 from agentgym_core.contract import tasks_of
 from agentgym_core.demonstrations import demonstration_row, expert_episodes
 from agentgym_core.document import parse_overrides
-from agentgym_core.errors import ConfigError
 from agentgym_core.expert import Demonstrator, ExpertPolicy
 from agentgym_core.files import refuse_existing, write_json_lines
 from agentgym_core.protocols import TaskPool
 from agentgym_core.rollout import Attempts, Table, play_groups
 from agentgym_core.samplers import UniformTaskSampler
 from agentgym_core.seeds import derive_seed
+from agentgym_core.structure import construct
 from agentgym_core.types import Sampling
 
 
@@ -59,8 +58,7 @@ def demos(
 
     OPTIONS are fields of the environment: num_distractors=3.
     """
-    if math.isnan(mistakes):
-        raise ConfigError("--mistakes: expected a probability from 0 to 1, got nan")
+    demonstrator = construct(Demonstrator, {"mistakes": mistakes}, "--mistakes")
     refuse_existing(out, overwrite, "--out FILE")
     catalog = Catalog.installed()
     environment = catalog.build("environment", {"use": name, **parse_overrides(options)}, name)
@@ -69,7 +67,7 @@ def demos(
     table = Table(
         environments={name: environment},
         agent=catalog.build("agent", agent, "agent"),
-        policy=ExpertPolicy(demonstrator=Demonstrator(mistakes=mistakes)),
+        policy=ExpertPolicy(demonstrator=demonstrator),
     )
     orders = [
         Attempts(

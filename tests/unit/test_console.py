@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import pytest
 
 from agentgym_core.cli.console import Console
@@ -24,3 +28,30 @@ ROW = {
 def test_what_a_step_should_not_be_silent_about(facts, end, capsys):
     Console({"grpo": 1})(ROW | facts)
     assert capsys.readouterr().out.rstrip().endswith(end)
+
+
+def test_a_console_that_nobody_reads_stops_nothing(monkeypatch):
+    def gone(*_, **__):
+        raise BrokenPipeError("the reader is gone")
+
+    monkeypatch.setattr("click.echo", gone)
+    Console({"grpo": 1})(ROW)
+
+
+def test_a_working_directory_that_is_gone_is_one_clean_line(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = (
+        "import os, sys; os.rmdir(os.getcwd()); from agentgym_core.cli import main; "
+        "main(['plugins'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=gone,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == ("error: the working directory is gone: change into one that exists\n")

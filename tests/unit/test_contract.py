@@ -184,9 +184,11 @@ def test_a_verdict_is_true_or_false(flag):
     assert check_observation(World(), Observation(messages="", **{flag: np.bool_(True)}))
     with pytest.raises(EnvironmentFailure, match=f"{flag} is nothing, expected true or false"):
         check_observation(World(), Observation(messages="", **{flag: None}))
+    with pytest.raises(EnvironmentFailure, match=f"{flag} is 2, expected true or false"):
+        check_observation(World(), Observation(messages="", **{flag: 2}))
 
 
-@pytest.mark.parametrize("corpus", ["one text", 3, [b"bytes"]])
+@pytest.mark.parametrize("corpus", ["one text", 3, [b"bytes"], [None]])
 def test_a_corpus_is_texts(corpus):
     world = World()
     object.__setattr__(world, "corpus", lambda: corpus)

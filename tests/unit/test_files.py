@@ -204,12 +204,22 @@ def test_the_best_evaluation_is_the_first_of_equals(tmp_path):
 def test_the_metrics_log_forgets_what_lies_after_a_checkpoint(tmp_path):
     log = MetricsLog(tmp_path / "metrics.jsonl")
     for stage, step in (("sft", 1), ("grpo", 1), ("grpo", 2), ("grpo", 3)):
-        log.append({"stage": stage, "step": step, "seconds": 0.1})
+        log.append({"stage": stage, "phase": "train", "step": step, "seconds": 0.1})
     log.forget_after("grpo", 1)
     assert [(r["stage"], r["step"]) for r in log.rows] == [("sft", 1), ("grpo", 1)]
     assert MetricsLog(log.path).rows == log.rows
-    assert log.find(stage="grpo", step=1) == [{"stage": "grpo", "step": 1, "seconds": 0.1}]
+    assert log.find(stage="grpo", step=1) == [
+        {"stage": "grpo", "phase": "train", "step": 1, "seconds": 0.1}
+    ]
     assert [json.loads(line)["step"] for line in log.path.read_text().splitlines()] == [1, 1]
+
+
+@pytest.mark.parametrize("line", ["[1]", "3", '{"stage": "sft", "step": 1}'])
+def test_a_line_that_is_no_row_of_metrics_is_named(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"stage": "sft", "phase": "train", "step": 1}}\n{line}\n')
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl: line 2 is no row of metrics"):
+        MetricsLog(path)
 
 
 def test_times_are_told_apart():

@@ -130,16 +130,19 @@ def test_one_checkpoint_is_written_by_all(tmp_path):
 
 def test_all_know_the_metrics_and_the_first_writes_them(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    MetricsLog(path).append({"stage": "a", "step": 1})
+    MetricsLog(path).append({"stage": "a", "phase": "train", "step": 1})
 
     def go_on(ranks):
         log = MetricsLog.shared(path, ranks)
-        log.append({"stage": "a", "step": 2})
+        log.append({"stage": "a", "phase": "train", "step": 2})
         log.forget_after("a", 1)
-        log.append({"stage": "a", "step": 2, "again": True})
+        log.append({"stage": "a", "phase": "train", "step": 2, "again": True})
         return log.rows
 
-    expected = [{"stage": "a", "step": 1}, {"stage": "a", "step": 2, "again": True}]
+    expected = [
+        {"stage": "a", "phase": "train", "step": 1},
+        {"stage": "a", "phase": "train", "step": 2, "again": True},
+    ]
     assert on_all(2, go_on) == [expected, expected]
     assert MetricsLog(path).rows == expected
 
