@@ -208,22 +208,44 @@ def test_a_hang_ends_and_says_what_was_waited_for(tmp_path, monkeypatch):
 watched = loop.watched
 
 
+def started(folder: Path, num_steps: int, hang_up: signal.Handlers):
+    """A run in a process of its own that has done a step, and its metrics.
+
+    Args:
+        hang_up: what it inherits for SIGHUP, whatever these tests were started under.
+    """
+    load(folder)
+    inherited = signal.signal(signal.SIGHUP, hang_up)
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "agentgym_core.cli", "train", str(folder / "small.yaml"),
+            f"output={folder / 'runs'}", f"training.num_steps={num_steps}",
+            "training.save_every=0",
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    signal.signal(signal.SIGHUP, inherited)
+    rows = folder / "runs" / "small" / "metrics.jsonl"
+    while not rows.exists() or not rows.stat().st_size:
+        assert process.poll() is None
+        time.sleep(0.02)
+    return process, rows
+
+
+def test_a_hang_up_that_is_ignored_stays_so(tmp_path):
+    """As under nohup."""
+    process, rows = started(tmp_path, 4, signal.SIG_IGN)
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert steps(rows.parent) == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 )
 def test_a_signal_saves_and_has_its_exit_code(tmp_path, number, code):
-    load(tmp_path)
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "agentgym_core.cli", "train", str(tmp_path / "small.yaml"),
-            f"output={tmp_path / 'runs'}", "training.num_steps=1000", "training.save_every=0",
-        ],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    rows = tmp_path / "runs" / "small" / "metrics.jsonl"
-    while not rows.exists() or not rows.stat().st_size:
-        assert process.poll() is None
-        time.sleep(0.02)
+    process, rows = started(tmp_path, 1000, signal.SIG_DFL)
     process.send_signal(number)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == code
