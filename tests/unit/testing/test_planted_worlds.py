@@ -1,6 +1,7 @@
 """Suites of worlds and agents find the faults that they are there for."""
 
 import asyncio
+import importlib
 import itertools
 import time
 
@@ -239,3 +240,37 @@ def test_a_planted_fault_is_found(suite, component, check):
 )
 def test_a_sound_one_passes(suite, component):
     assert outcome(suite, component) == (set(), set())
+
+
+UNSTABLE = """
+import random
+import attrs
+from agentgym_core.testing.worlds import Countdown
+
+@attrs.frozen(kw_only=True)
+class Unstable(Countdown):
+    def tasks(self, split):
+        tasks = super().tasks(split)
+        return {how}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("hashed", '[attrs.evolve(task, id=f"countdown_{hash(task.id)}") for task in tasks]'),
+        ("unordered", "[t for name in {t.id for t in tasks} for t in tasks if t.id == name]"),
+        ("unseeded", "random.sample(tasks, len(tasks))"),
+    ],
+)
+def test_tasks_that_differ_between_processes_are_found(name, how, tmp_path, monkeypatch):
+    """Of a module that a second process can import, as it can a package's."""
+    (tmp_path / f"unstable_{name}.py").write_text(UNSTABLE.format(how=how))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    class Suite(EnvironmentConformance):
+        environment = importlib.import_module(f"unstable_{name}").Unstable()
+
+    with pytest.raises(AssertionError, match="tasks differ between processes"):
+        Suite().test_tasks_are_the_same_in_every_process()
