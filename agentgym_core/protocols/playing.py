@@ -58,6 +58,16 @@ class Environment(Protocol):
         """Where its sessions may run: on the event loop, in a thread, in a process of their own."""
         return "inline"
 
+    @property
+    def sessions_per_process(self) -> int:
+        """How many sessions may share a process, where `runs_in` is "process"."""
+        return 1
+
+    @property
+    def splits(self) -> Sequence[Split]:
+        """What `tasks` may be asked for."""
+        return ("train", "test")
+
     def instructions(self) -> str:
         """What the policy is told of the world and its commands, the same for every task."""
         return ""

@@ -122,6 +122,11 @@ class TextCraft(Environment):
         goal, instance = read_task(recipe_book(), Task(id=item_id))
         return make_task(recipe_book(), goal, instance, item_id)
 
+    @property
+    def splits(self) -> Sequence[str]:
+        """What `tasks` knows."""
+        return SPLITS
+
     async def open(self) -> TextCraftSession:
         """A new session, before its first reset."""
         return TextCraftSession(self._puzzles, self._phrases)
