@@ -4,8 +4,9 @@ A format tells the policy how to reply (`instructions`), reads the action out of
 and writes a reply that names a given action (`render`), which is what demonstrations are made of.
 """
 
+import inspect
 import re
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
@@ -30,6 +31,18 @@ class ActionFormat(Protocol):
     def render(self, action: str, thought: str = "") -> str:
         """Write a reply that names the action."""
         ...
+
+
+async def parsed(action_format: ActionFormat, text: str) -> str:
+    """What a format reads, also one that lives in another process and is awaited."""
+    action: Any = action_format.parse(text)
+    return await action if inspect.isawaitable(action) else action
+
+
+async def rendered(action_format: ActionFormat, action: str) -> str:
+    """What a format writes, also one that lives in another process and is awaited."""
+    text: Any = action_format.render(action)
+    return await text if inspect.isawaitable(text) else text
 
 
 @attrs.frozen

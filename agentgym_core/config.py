@@ -11,6 +11,7 @@ import attrs
 
 from agentgym_core.catalog import Catalog
 from agentgym_core.document import Document, is_block, parse_overrides, read_document
+from agentgym_core.environments import EnvironmentBlock, environment_block
 from agentgym_core.errors import ConfigError
 from agentgym_core.model import ModelConfig
 from agentgym_core.on_policy import OnPolicy
@@ -21,7 +22,6 @@ from agentgym_core.protocols import (
     Algorithm,
     Backend,
     Engine,
-    Environment,
     RoundScheduler,
     TaskSampler,
     Tracker,
@@ -40,28 +40,8 @@ from agentgym_core.stages import (
 )
 from agentgym_core.structure import construct, join, structure, unstructure
 
-_SERVING_KEYS = ("env_addr", "python")
-
 Resume = Literal["auto", "always", "never"]
 """Whether a run goes on with the directory that exists, must do so, or must not."""
-
-
-@attrs.frozen(kw_only=True)
-class EnvironmentBlock:
-    """One environment of the mix."""
-
-    name: str
-    """Its `use`; the second block of one `use` is called `<use>-2`."""
-    use: str
-    component: Environment
-    weight: float = 1.0
-    """Share of the tasks of a training step, in proportion to the other weights."""
-    split: str = "train"
-    """The split whose tasks are trained on."""
-
-    def __attrs_post_init__(self) -> None:
-        if not 0 < self.weight < float("inf"):
-            raise ValueError(f"weight must be above 0, got {self.weight:g}")
 
 
 @attrs.frozen(kw_only=True)
@@ -161,15 +141,7 @@ def resolved(config: RunConfig) -> Document:
 
 
 def _resolved_stage(stage: StageConfig) -> Document:
-    environments = [
-        {
-            "use": block.use,
-            "weight": block.weight,
-            "split": block.split,
-            **unstructure(block.component),
-        }
-        for block in stage.environments
-    ]
+    environments = [block.to_document() for block in stage.environments]
     components = {key: getattr(stage, key) for key in COMPONENTS}
     return {
         "name": stage.name,
@@ -263,23 +235,9 @@ def _environments(stage: StageDocument, catalog: Catalog) -> tuple[EnvironmentBl
         blocks = _numbered_blocks(list(value), path)
     else:
         blocks = {stage.path("environment"): required(stage.values, "environment")}
-    built = {path: _environment(block, path, catalog) for path, block in blocks.items()}
-    names = distinct([None] * len(built), [part["use"] for part in built.values()])
-    return tuple(
-        construct(EnvironmentBlock, {"name": name, **part}, path)
-        for name, (path, part) in zip(names, built.items(), strict=True)
-    )
-
-
-def _environment(block: Any, path: str, catalog: Catalog) -> dict[str, Any]:
-    """The fields of an `EnvironmentBlock`, but for its name."""
-    for key in _SERVING_KEYS:
-        if is_block(block) and key in block:
-            raise ConfigError(
-                f"{join(path, key)}: environments behind servers come with serving, which this "
-                "version does not have. Leave the key out, and it runs in this process"
-            )
-    return _component("environment", block, path, catalog, weight=float, split=str)
+    built = [environment_block(block, path, catalog) for path, block in blocks.items()]
+    names = distinct([None] * len(built), [block.use for block in built])
+    return tuple(attrs.evolve(block, name=name) for name, block in zip(names, built, strict=True))
 
 
 def _rewards(stage: StageDocument, catalog: Catalog) -> tuple[RewardBlock, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 
+from agentgym_core.actions import rendered
 from agentgym_core.handler import Policy, TurnTokens
 from agentgym_core.session import EpisodeSession
 from agentgym_core.types import Completion, Message, Observation, Reply, Sampling, to_messages
@@ -72,7 +73,7 @@ class ExpertHandler:
         mistake = None
         if self._random.random() < self._demonstrator.mistakes:
             mistake = await self._mistake(action)
-        text = self._session.environment.action_format.render(mistake or action)
+        text = await rendered(self._session.environment.action_format, mistake or action)
         loss = mistake is None or self._demonstrator.learn_mistakes
         self.messages.append(Message("assistant", text, loss=loss))
         spoken = Completion(token_ids=(), logprobs=(), finish_reason="stop")

@@ -23,7 +23,7 @@ from agentgym_core.errors import (
     InvalidReward,
 )
 from agentgym_core.handler import Policy, RecordingHandler
-from agentgym_core.protocols import Agent, Environment, Session
+from agentgym_core.protocols import Agent, Environment, Opens, Session
 from agentgym_core.rewards import RewardBlock, rewarded
 from agentgym_core.seeds import derive_seed
 from agentgym_core.session import EpisodeSession, within
@@ -47,6 +47,8 @@ class Table:
     environments: Mapping[str, Environment]
     agent: Agent
     policy: Policy
+    places: Mapping[str, Opens] = attrs.field(factory=dict[str, Opens])
+    """Where the sessions of an environment are opened, if not by itself."""
     rewards: tuple[RewardBlock, ...] = ()
     """Their sum takes the place of the environment's reward; none leaves it as it is."""
     max_retries: int = 2
@@ -135,7 +137,8 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
     error, handler, metered = "", None, None
     ending: Ending | None = None
     try:
-        async with opened(environment, table.max_call_seconds) as session:
+        place = table.places.get(order.environment, environment)
+        async with opened(environment, table.max_call_seconds, place) as session:
             metered = EpisodeSession(
                 session,
                 environment,
@@ -179,10 +182,12 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
 
 
 @contextlib.asynccontextmanager
-async def opened(environment: Environment, seconds: float = 300.0) -> AsyncGenerator[Session]:
+async def opened(
+    environment: Environment, seconds: float = 300.0, place: Opens | None = None
+) -> AsyncGenerator[Session]:
     """A session that is closed whatever happens; a failing close is logged, not an ending."""
     with calling(environment, "open", EnvironmentFailure):
-        session: Any = await within(seconds, "open", environment.open)
+        session: Any = await within(seconds, "open", (place or environment).open)
         if not all(hasattr(session, name) for name in ("reset", "step", "close")):
             raise TypeError(f"returned {shown(session)}, expected a Session")
     try:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from agentgym_core.actions import parsed
 from agentgym_core.contract import check_observation, is_fault
 from agentgym_core.errors import (
     EnvironmentFailure,
@@ -98,7 +99,7 @@ class EpisodeSession:
             raise EpisodeEnded("the episode is over: check `session.ended` before acting")
         problem = ""
         if action is None:
-            action, problem = self._read(reply)
+            action, problem = await self._read(reply)
         if action is None:
             observation = Observation(messages=problem)
         else:
@@ -129,11 +130,11 @@ class EpisodeSession:
             )
         return action
 
-    def _read(self, reply: Reply) -> tuple[str | None, str]:
+    async def _read(self, reply: Reply) -> tuple[str | None, str]:
         if reply.finish_reason == "length":
             return None, "Your reply was cut off because it was too long. Reply more briefly."
         try:
-            return self.environment.action_format.parse(reply.text), ""
+            return await parsed(self.environment.action_format, reply.text), ""
         except FormatError as error:
             return None, str(error)
         except BaseException as error:  # the environment's fault, not the agent's

@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import platform
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,12 +18,13 @@ from agentgym_core.loop import train_stage
 from agentgym_core.metrics import MetricsLog
 from agentgym_core.model import ModelConfig
 from agentgym_core.player import Player
-from agentgym_core.protocols import RunInfo, StartContext, TaskPool
+from agentgym_core.protocols import Opens, RunInfo, StartContext, TaskPool
 from agentgym_core.ranks import ALONE, Ranks, on_first
 from agentgym_core.renderer import Renderer
 from agentgym_core.rollout import Table
 from agentgym_core.run import Run
 from agentgym_core.run_directory import check_resume, check_same, open_folder
+from agentgym_core.serving.places import places
 from agentgym_core.stopping import stopping
 from agentgym_core.tracking import Report, tracking
 from agentgym_core.types import Sampling
@@ -159,31 +160,33 @@ async def _run_stage(
             with starting("model"):
                 renderer = Renderer(hf.load_tokenizer(model))
             policy = ModelPolicy(renderer=renderer, sampler=sampler, limits=stage.limits)
-            player = _player(stage, policy, ranks)
-            run = Run(
-                config=stage,
-                folder=folder,
-                seed=stage.seed,
-                ranks=ranks,
-                trainer=trainer,
-                sampler=sampler,
-                renderer=renderer,
-                player=player,
-                advantage=stage.advantage,
-                log=log,
-                report=report,
-            )
-            with stopping(player.stop, several=ranks.size > 1):
-                await train_stage(run)
+            async with places(stage.environments, stage.limits.max_call_seconds) as opens:
+                player = _player(stage, policy, opens, ranks)
+                run = Run(
+                    config=stage,
+                    folder=folder,
+                    seed=stage.seed,
+                    ranks=ranks,
+                    trainer=trainer,
+                    sampler=sampler,
+                    renderer=renderer,
+                    player=player,
+                    advantage=stage.advantage,
+                    log=log,
+                    report=report,
+                )
+                with stopping(player.stop, several=ranks.size > 1):
+                    await train_stage(run)
         finally:
             await sampler.close()
     finally:
         trainer.close()
 
 
-def _player(stage: StageConfig, policy: Policy, ranks: Ranks) -> Player:
+def _player(stage: StageConfig, policy: Policy, opens: Mapping[str, Opens], ranks: Ranks) -> Player:
     table = Table(
         environments={block.name: block.component for block in stage.environments},
+        places=opens,
         agent=stage.agent,
         policy=policy,
         rewards=stage.reward,

@@ -26,13 +26,8 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(text).split())
 
 
-def origin(component: object) -> str:
-    """A component's class and whose it is: `GuessNumber (package agentgym-guess 0.1.0)`.
-
-    For errors only: it looks through the installed packages. A class that no package holds, such
-    as one of a notebook, is named with its module.
-    """
-    cls = component if isinstance(component, type) else type(component)
+def packages_of(cls: type) -> dict[str, str]:
+    """The installed packages that may hold a class, with their versions; usually one, or none."""
     root = cls.__module__.partition(".")[0]
     # An editable install lists none of its modules, but a plugin names one in its entry point.
     packages = {
@@ -43,6 +38,17 @@ def origin(component: object) -> str:
     if not packages:
         names = importlib.metadata.packages_distributions().get(root, ())
         packages = {name: importlib.metadata.version(name) for name in names}
+    return packages
+
+
+def origin(component: object) -> str:
+    """A component's class and whose it is: `GuessNumber (package agentgym-guess 0.1.0)`.
+
+    For errors only: it looks through the installed packages. A class that no package holds, such
+    as one of a notebook, is named with its module.
+    """
+    cls = component if isinstance(component, type) else type(component)
+    packages = packages_of(cls)
     if not packages:
         return f"{cls.__name__} (module {cls.__module__})"
     listed = " or ".join(f"{name} {version}" for name, version in sorted(packages.items()))

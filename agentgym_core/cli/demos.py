@@ -1,6 +1,7 @@
 """`agentgym demos`."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,14 +10,19 @@ from agentgym_core.catalog import Catalog
 from agentgym_core.contract import tasks_of
 from agentgym_core.demonstrations import demonstration_row, expert_episodes
 from agentgym_core.document import parse_overrides
+from agentgym_core.environments import EnvironmentBlock, environment_block
 from agentgym_core.expert import Demonstrator, ExpertPolicy
 from agentgym_core.files import refuse_existing, write_json_lines
-from agentgym_core.protocols import TaskPool
+from agentgym_core.protocols import Agent, TaskPool
 from agentgym_core.rollout import Attempts, Table, play_groups
 from agentgym_core.samplers import UniformTaskSampler
 from agentgym_core.seeds import derive_seed
+from agentgym_core.serving.places import places
 from agentgym_core.structure import construct
-from agentgym_core.types import Sampling
+from agentgym_core.types import Group, Sampling
+
+_CALL_SECONDS = 300.0
+"""As `limits.max_call_seconds` of a run."""
 
 
 @click.command()
@@ -61,14 +67,9 @@ def demos(
     demonstrator = construct(Demonstrator, {"mistakes": mistakes}, "--mistakes")
     refuse_existing(out, overwrite, "--out FILE")
     catalog = Catalog.installed()
-    environment = catalog.build("environment", {"use": name, **parse_overrides(options)}, name)
-    pool = TaskPool(environment=name, weight=1.0, tasks=tasks_of(environment, split))
+    block = environment_block({"use": name, **parse_overrides(options)}, name, catalog)
+    pool = TaskPool(environment=name, weight=1.0, tasks=tasks_of(block.component, split))
     chosen = UniformTaskSampler().select([pool], num, step=0, seed=seed, state=None)
-    table = Table(
-        environments={name: environment},
-        agent=catalog.build("agent", agent, "agent"),
-        policy=ExpertPolicy(demonstrator=demonstrator),
-    )
     orders = [
         Attempts(
             environment=name,
@@ -80,7 +81,19 @@ def demos(
         )
         for index, (_, task) in enumerate(chosen)
     ]
-    episodes = expert_episodes(asyncio.run(play_groups(table, orders, max_concurrent=32)))
+    talker = catalog.build("agent", agent, "agent")
+    groups = asyncio.run(_play(block, talker, ExpertPolicy(demonstrator=demonstrator), orders))
+    episodes = expert_episodes(groups)
     write_json_lines(out, [demonstration_row(episode) for episode in episodes])
     successful = sum(episode.success for episode in episodes)
     click.echo(f"{out}: {len(episodes)} episodes, {successful} judged successful by {name}")
+
+
+async def _play(
+    block: EnvironmentBlock, agent: Agent, policy: ExpertPolicy, orders: Sequence[Attempts]
+) -> tuple[Group, ...]:
+    async with places([block], _CALL_SECONDS) as opens:
+        table = Table(
+            environments={block.name: block.component}, places=opens, agent=agent, policy=policy
+        )
+        return await play_groups(table, orders, max_concurrent=32)

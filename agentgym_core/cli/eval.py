@@ -27,6 +27,7 @@ from agentgym_core.protocols import StartContext
 from agentgym_core.records import group_rows
 from agentgym_core.renderer import Renderer
 from agentgym_core.rollout import Table, play_groups
+from agentgym_core.serving.places import places
 from agentgym_core.types import Group
 
 
@@ -108,20 +109,22 @@ async def _play(
 ) -> dict[str, tuple[Group, ...]]:
     """Groups of episodes by the name of the sampling."""
     assert stage.evaluation is not None
-    table = Table(
-        environments={block.name: block.component for block in stage.environments},
-        agent=stage.agent,
-        policy=policy,
-        rewards=stage.reward,
-        max_retries=stage.training.max_retries,
-        max_call_seconds=stage.limits.max_call_seconds,
-    )
     found: dict[str, tuple[Group, ...]] = {}
-    for sampling in samplings:
-        temperature = 1.0 if isinstance(sampling, str) else sampling
-        name = sampling if isinstance(sampling, str) else sampling_name(sampling)
-        orders = evaluation_orders(table.environments, stage.evaluation, temperature)
-        found[name] = await play_groups(table, orders, stage.training.max_concurrent_episodes)
+    async with places(stage.environments, stage.limits.max_call_seconds) as opens:
+        table = Table(
+            environments={block.name: block.component for block in stage.environments},
+            places=opens,
+            agent=stage.agent,
+            policy=policy,
+            rewards=stage.reward,
+            max_retries=stage.training.max_retries,
+            max_call_seconds=stage.limits.max_call_seconds,
+        )
+        for sampling in samplings:
+            temperature = 1.0 if isinstance(sampling, str) else sampling
+            name = sampling if isinstance(sampling, str) else sampling_name(sampling)
+            orders = evaluation_orders(table.environments, stage.evaluation, temperature)
+            found[name] = await play_groups(table, orders, stage.training.max_concurrent_episodes)
     return found
 
 

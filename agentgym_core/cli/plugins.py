@@ -2,22 +2,47 @@
 
 import dataclasses
 import json
+import subprocess
 from collections.abc import Iterable, Sequence
 
 import click
 
+from agentgym_core.errors import ConfigError
 from agentgym_core.plugins import Plugins, installed_plugins
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def plugins(as_json: bool) -> None:
+@click.option(
+    "--python",
+    metavar="PATH",
+    help="Of another interpreter, which holds environments that cannot live beside this one.",
+)
+def plugins(as_json: bool, python: str | None) -> None:
     """List what the installed packages register.
 
     Broken plugins are listed with their errors; they do not stop the others.
     """
+    if python is not None:
+        click.echo(_of_another(python, ["--json"] if as_json else []), nl=False)
+        return
     found = installed_plugins()
     click.echo(_to_json(found) if as_json else "\n".join(_lines(found)))
+
+
+def _of_another(python: str, flags: Sequence[str]) -> str:
+    """What the same command prints there."""
+    command = [python, "-m", "agentgym_core.cli", "plugins", *flags]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ConfigError(f"--python: {python} cannot be started: {error.strerror}") from error
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()[-1:]
+        raise ConfigError(
+            f"--python: {python} cannot list plugins: {''.join(said)}. Install agentgym-core there"
+        )
+    return done.stdout
 
 
 def _to_json(found: Plugins) -> str:

@@ -32,6 +32,7 @@ from agentgym_core.protocols.playing import (
     Environment,
     Handler,
     MeteredSession,
+    Opens,
     Session,
     Split,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "Loss",
     "MeteredSession",
     "Need",
+    "Opens",
     "Reward",
     "RoundScheduler",
     "RunInfo",

@@ -82,6 +82,14 @@ class Environment(Protocol):
         return ()
 
 
+class Opens(Protocol):
+    """Where sessions of an environment are opened: the environment itself, workers, servers."""
+
+    async def open(self) -> Session:
+        """A new session, before its first reset."""
+        ...
+
+
 class MeteredSession(Protocol):
     """What an agent gets of a session: it counts rounds, enforces limits, keeps the record."""
 

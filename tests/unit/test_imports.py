@@ -20,7 +20,7 @@ LAYERS = [
     "task_files curriculum agents expert demonstrations supervised statistics diagnosis records "
     "tracking trackers",
     "on_policy",
-    "plugins structure document stages catalog config",
+    "plugins structure document stages catalog serving environments config",
     "player evaluate checkpoint metrics learning_curve fork run run_directory loop train testing",
     "cli",
 ]

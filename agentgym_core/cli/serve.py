@@ -1,0 +1,120 @@
+"""`agentgym serve`."""
+
+import socket
+from typing import Any
+
+import click
+
+from agentgym_core.catalog import Catalog
+from agentgym_core.document import parse_overrides
+from agentgym_core.environments import environment_block
+from agentgym_core.errors import ConfigError
+from agentgym_core.protocols import Environment
+from agentgym_core.wording import origin
+
+TOKEN = "AGENTGYM_TOKEN"
+"""The environment variable that holds the token, at both ends."""
+
+
+@click.command()
+@click.argument("name")
+@click.argument("options", nargs=-1)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen at; 0.0.0.0 lets other machines in.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Processes that hold sessions. Default: one for each core, or none if the environment "
+    "can do without.",
+)
+@click.option("--max-sessions", type=click.IntRange(1), help="Sessions that may be open at once.")
+@click.option(
+    "--idle-seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=1800.0,
+    show_default=True,
+    help="A session that nobody has used for so long is closed.",
+)
+@click.option(
+    "--call-seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Longest that one call of the environment may take.",
+)
+@click.option("--token", envvar=TOKEN, help=f"Demand this bearer token. Also read from {TOKEN}.")
+@click.option(
+    "--dialect",
+    type=click.Choice(["agentgym", "upstream"]),
+    default="agentgym",
+    show_default=True,
+    help="upstream speaks as the servers of AgentGym did, for their clients.",
+)
+def serve(
+    name: str,
+    options: tuple[str, ...],
+    port: int,
+    host: str,
+    workers: int | None,
+    max_sessions: int | None,
+    idle_seconds: float,
+    call_seconds: float,
+    token: str | None,
+    dialect: str,
+) -> None:
+    """Serve an environment over HTTP.
+
+    OPTIONS are fields of the environment: num_distractors=3. The page /docs describes every call.
+    """
+    try:
+        from agentgym_core.serving.server import ServerSettings, make_app
+    except ImportError as error:
+        raise ConfigError(
+            f"{error.name} is not installed: pip install 'agentgym-core[serve]'"
+        ) from error
+    catalog = Catalog.installed()
+    block = environment_block({"use": name, **parse_overrides(options)}, name, catalog)
+    settings = ServerSettings(
+        workers=workers,
+        max_sessions=max_sessions,
+        idle_seconds=idle_seconds,
+        call_seconds=call_seconds,
+        token=token,
+        host=block.host,
+    )
+    app = make_app(block.component, name, settings)
+    _run(app, _listen(host, port), block.component, name)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(
+            f"--port: cannot listen at {host}:{port}: {error.strerror or error}. Choose another, "
+            "or 0 for any that is free"
+        ) from error
+
+
+def _run(app: Any, listening: socket.socket, environment: Environment, name: str) -> None:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                address, port = listening.getsockname()[:2]
+                address = f"[{address}]" if ":" in address else address
+                click.echo(f"{name}, {origin(environment)}: http://{address}:{port} (see /docs)")
+
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+    server = Server(config)
+    server.run(sockets=[listening])
+    if not server.started:
+        raise ConfigError(f"{name} could not be served: see above")

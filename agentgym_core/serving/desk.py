@@ -1,0 +1,73 @@
+"""A worker that answers questions about its environment, for code that cannot await."""
+
+import asyncio
+import functools
+import json
+import threading
+from typing import Any
+
+from agentgym_core.serving.process import Blueprint, WorkerProcess
+
+START_SECONDS = 120.0
+ANSWER_SECONDS = 600.0
+"""The first listing of tasks may take long."""
+
+
+class Desk:
+    """One worker, started when it is first asked, and anew if it has died. Safe in any thread."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self._blueprint = blueprint
+        self._worker: WorkerProcess | None = None
+        self._starting = asyncio.Lock()
+
+    def hello(self) -> Any:
+        """What it says of itself: `info`, `runs_in`, `sessions_per_process`, `splits`."""
+        return _wait_for(self._running()).hello
+
+    def ask(self, call: str, **arguments: Any) -> Any:
+        """Something that needs no session, such as `tasks`.
+
+        Raises:
+            ConfigError: the interpreter or its environment cannot be used.
+            EnvironmentFailure: the environment raised.
+        """
+        return _wait_for(self._ask(call, **arguments))
+
+    async def ask_soon(self, call: str, **arguments: Any) -> Any:
+        """The same, awaited."""
+        future = asyncio.run_coroutine_threadsafe(self._ask(call, **arguments), _loop())
+        return await asyncio.wrap_future(future)
+
+    async def _ask(self, call: str, **arguments: Any) -> Any:
+        return await (await self._running()).call(call, ANSWER_SECONDS, **arguments)
+
+    async def _running(self) -> WorkerProcess:
+        async with self._starting:
+            if self._worker is None or self._worker.dead:
+                self._worker = await WorkerProcess.start(self._blueprint, START_SECONDS)
+            return self._worker
+
+
+def desk_of(blueprint: Blueprint) -> Desk:
+    """The one desk of that blueprint in this process; it ends with the process."""
+    return _desk(json.dumps(blueprint.to_json(), sort_keys=True), blueprint.python)
+
+
+@functools.cache
+def _desk(blueprint: str, python: str | None) -> Desk:
+    fields = json.loads(blueprint)
+    del fields["sys_path"]
+    return Desk(Blueprint(**fields, python=python))
+
+
+def _wait_for(call: Any) -> Any:
+    return asyncio.run_coroutine_threadsafe(call, _loop()).result()
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """An event loop in a thread that lives as long as the process."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="agentgym-desk", daemon=True).start()
+    return loop

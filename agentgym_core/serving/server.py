@@ -1,0 +1,387 @@
+"""The server: one environment over HTTP, with its own page of documentation at `/docs`."""
+
+import asyncio
+import contextlib
+import hmac
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Annotated, Any
+
+import attrs
+import prometheus_client
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agentgym_core.contract import corpus_of, tasks_of
+from agentgym_core.errors import AgentGymError, FormatError
+from agentgym_core.protocols import Environment
+from agentgym_core.serving.host import HostSettings
+from agentgym_core.serving.places import place_of
+from agentgym_core.serving.protocol import (
+    PROTOCOL,
+    Json,
+    core_version,
+    describe,
+    info_to_json,
+    task_to_json,
+)
+from agentgym_core.serving.sessions import Refused, Seat, Sessions
+from agentgym_core.types import Task
+
+MAX_BODY = 4 * 2**20
+"""Bytes of a request."""
+
+
+@attrs.frozen(kw_only=True)
+class ServerSettings:
+    """How an environment is served."""
+
+    workers: int | None = None
+    """Processes; null runs what can run in the server's own process there."""
+    max_sessions: int | None = None
+    """Open at once; null is what the workers hold, or 1024 without workers."""
+    idle_seconds: float = 1800.0
+    """A session that nobody has used for so long is closed."""
+    call_seconds: float = 300.0
+    """Bounds one call of the environment."""
+    token: str | None = attrs.field(default=None, repr=False)
+    """What a client must show; null lets everybody in."""
+    host: HostSettings = attrs.field(factory=HostSettings)
+
+
+class TaskBody(BaseModel):
+    """A task, as `GET /tasks` lists it."""
+
+    id: str
+    category: str = ""
+    data: dict[str, Any] = {}
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class CreateBody(_Body):
+    """Open a session."""
+
+    key: str = Field("", max_length=200, description="Asking again with it gives the same session.")
+
+
+class IdBody(_Body):
+    """Of a session."""
+
+    id: str
+
+
+class ResetBody(IdBody):
+    """Begin a task."""
+
+    task: TaskBody | str = Field(description="A task of `GET /tasks`, or its id.")
+    seed: int = Field(0, ge=0, lt=2**63)
+    episode: int | None = Field(
+        None, ge=0, lt=2**63, description="Grows with each reset; one number is begun once."
+    )
+
+
+class StepBody(IdBody):
+    """Take an action."""
+
+    action: str
+    step: int | None = Field(
+        None, ge=1, lt=2**63, description="1 after a reset; one number is applied once."
+    )
+
+
+class ParseBody(_Body):
+    """A reply of the policy."""
+
+    text: str
+
+
+class RenderBody(_Body):
+    """An action to write as a reply."""
+
+    action: str
+    thought: str = ""
+
+
+class ErrorBody(BaseModel):
+    """Every error of this server."""
+
+    error: dict[str, str]
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody}
+    for status in (400, 401, 404, 405, 409, 413, 422, 429, 500, 503, 504)
+}
+
+
+class Meters:
+    """What `/metrics` tells."""
+
+    def __init__(self, sessions: Callable[[], int], restored: Callable[[], int]) -> None:
+        self.registry = prometheus_client.CollectorRegistry()
+        gauge = prometheus_client.Gauge
+        gauge("agentgym_sessions", "Open sessions", registry=self.registry).set_function(sessions)
+        gauge(
+            "agentgym_restored", "Episodes restored after a worker died", registry=self.registry
+        ).set_function(restored)
+        self.seconds = prometheus_client.Histogram(
+            "agentgym_call_seconds", "Calls of the environment", ["call"], registry=self.registry
+        )
+        self.errors = prometheus_client.Counter(
+            "agentgym_errors", "Requests that were refused", ["type"], registry=self.registry
+        )
+        self.collected = prometheus_client.Counter(
+            "agentgym_collected", "Sessions closed because nobody used them", registry=self.registry
+        )
+
+
+class Guard:
+    """Refuses requests without the token, and bodies that are too long."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self.app = app
+        self.expected = None if token is None else f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        if self.expected is not None and not hmac.compare_digest(
+            headers.get(b"authorization", b""), self.expected
+        ):
+            answer = _answer(401, "unauthorized", "send `Authorization: Bearer TOKEN`")
+            await answer(scope, receive, send)
+            return
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > MAX_BODY or b"transfer-encoding" in headers:
+            answer = _answer(
+                413, "too-long", f"send at most {MAX_BODY} bytes, with their Content-Length"
+            )
+            await answer(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+def _answer(status: int, kind: str, message: str) -> JSONResponse:
+    headers = {"Retry-After": "1"} if status == 429 else None
+    return JSONResponse({"error": {"type": kind, "message": message}}, status, headers)
+
+
+def make_app(environment: Environment, name: str, settings: ServerSettings) -> FastAPI:
+    """The server of an environment, as an ASGI app.
+
+    Raises:
+        ComponentError: the environment cannot say what it is.
+    """
+    info = info_to_json(describe(environment, name))
+    info["core"] = core_version()
+    host = attrs.evolve(settings.host, workers=settings.workers or settings.host.workers)
+    place = place_of(environment, host, settings.call_seconds)
+    default = getattr(place, "capacity", 1024)
+    sessions = Sessions(
+        environment,
+        place or environment,
+        capacity=settings.max_sessions or default,
+        idle_seconds=settings.idle_seconds,
+        call_seconds=settings.call_seconds,
+    )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            if place is not None:
+                await stack.enter_async_context(place)
+                await (await place.open()).close()  # what cannot start is told at the start
+            stack.push_async_callback(sessions.close_all)
+            collecting = asyncio.create_task(_collect(sessions, meters))
+            yield
+            collecting.cancel()
+
+    app = FastAPI(
+        title=f"AgentGym: {name}", version=info["version"], lifespan=lifespan, responses=ERRORS
+    )
+    meters = Meters(sessions.__len__, lambda: getattr(place, "num_restored", 0))
+    app.add_middleware(Guard, token=settings.token)
+    _add_errors(app, meters)
+    _add_descriptions(app, environment, info, sessions, meters)
+    _add_sessions(app, environment, sessions, meters)
+    return app
+
+
+async def _collect(sessions: Sessions, meters: Meters) -> None:
+    while True:
+        await asyncio.sleep(min(10.0, sessions.idle_seconds / 4))
+        meters.collected.inc(await sessions.collect())
+
+
+def _add_errors(app: FastAPI, meters: Meters) -> None:
+    @app.exception_handler(Refused)
+    async def refused(_: Request, error: Any) -> Response:
+        meters.errors.labels(error.kind).inc()
+        return _answer(error.status, error.kind, error.message)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: Any) -> Response:
+        meters.errors.labels("invalid").inc()
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        return _answer(422, "invalid", f"{where}: {first['msg']}. See /docs")
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: Any) -> Response:
+        kinds = {404: "not-found", 405: "method-not-allowed"}
+        return _answer(error.status_code, kinds.get(error.status_code, "invalid"), error.detail)
+
+
+def _add_descriptions(
+    app: FastAPI, environment: Environment, info: Json, sessions: Sessions, meters: Meters
+) -> None:
+    @app.get("/info")
+    async def get_info() -> Response:
+        """What this environment is: its options, tasks per split, how a reply names an action."""
+        return JSONResponse(info)
+
+    @app.get("/health")
+    async def health() -> Response:
+        """That it is there, and how full it is."""
+        body = {"status": "ok", "sessions": len(sessions), "capacity": sessions.capacity}
+        return JSONResponse({"protocol": PROTOCOL, **body})
+
+    @app.get("/tasks")
+    def tasks(
+        split: str,
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    ) -> Response:
+        """The tasks of a split, in order."""
+        if split not in environment.splits:
+            known = ", ".join(environment.splits)
+            raise Refused(404, "unknown-split", f"there is no split {split!r}: it has {known}")
+        try:
+            found = tasks_of(environment, split)
+        except AgentGymError as error:
+            raise Refused(404, "unknown-split", str(error)) from error
+        listed = [task_to_json(task) for task in found[offset : offset + limit]]
+        return JSONResponse({"split": split, "total": len(found), "tasks": listed})
+
+    @app.get("/corpus")
+    def corpus() -> Response:
+        """Texts that hold every word of the world, for models from scratch."""
+        return JSONResponse({"texts": list(corpus_of(environment))})
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """For Prometheus."""
+        return PlainTextResponse(prometheus_client.generate_latest(meters.registry))
+
+    @app.post("/parse")
+    async def parse(body: ParseBody) -> Response:
+        """The action that a reply names."""
+        try:
+            return JSONResponse({"action": environment.action_format.parse(body.text)})
+        except FormatError as error:
+            raise Refused(422, "format", str(error)) from error
+
+    @app.post("/render")
+    async def render(body: RenderBody) -> Response:
+        """A reply that names an action."""
+        return JSONResponse({"text": environment.action_format.render(body.action, body.thought)})
+
+
+def _add_sessions(
+    app: FastAPI, environment: Environment, sessions: Sessions, meters: Meters
+) -> None:
+    tasks = TaskFinder(environment)
+
+    async def timed(call: str, awaited: Awaitable[Any]) -> Any:
+        start = time.perf_counter()
+        try:
+            return await awaited
+        finally:
+            meters.seconds.labels(call).observe(time.perf_counter() - start)
+
+    @app.post("/create")
+    async def create(body: CreateBody | None = None) -> Response:
+        """Open a session; waits a little for room."""
+        seat = await timed("create", sessions.create(body.key if body else ""))
+        return JSONResponse({"id": seat.id})
+
+    @app.post("/reset")
+    async def reset(body: ResetBody) -> Response:
+        """Begin a task. The same task and seed give the same observations."""
+        seat = sessions.find(body.id)
+        task = await tasks.find(body.task)
+        return _seen(await timed("reset", sessions.reset(seat, task, body.seed, body.episode)))
+
+    @app.post("/step")
+    async def step(body: StepBody) -> Response:
+        """Take an action. Any text is one."""
+        seat = sessions.find(body.id)
+        return _seen(await timed("step", sessions.step(seat, body.action, body.step)))
+
+    @app.post("/close")
+    async def close(body: IdBody) -> Response:
+        """Close a session; closing it again is no error."""
+        return JSONResponse({"closed": await sessions.close(body.id)})
+
+    @app.get("/observation")
+    async def observation(id: str) -> Response:
+        """The last observation again."""
+        seat = sessions.find(id)
+        if seat.observation is None:
+            raise Refused(409, "no-episode", "no task is under way: POST /reset first")
+        return _seen(seat)
+
+    @app.get("/available_actions")
+    async def available_actions(id: str) -> Response:
+        """Actions that make sense now, if the environment lists them."""
+        found = await timed("ask", sessions.ask(sessions.find(id), "available_actions"))
+        return JSONResponse({"actions": list(found)})
+
+    @app.get("/expert_action")
+    async def expert_action(id: str) -> Response:
+        """What the environment's expert would do now; null if it knows nothing."""
+        found = await timed("ask", sessions.ask(sessions.find(id), "expert_action"))
+        return JSONResponse({"action": found})
+
+
+def _seen(seat: Seat) -> Response:
+    return JSONResponse({"step": seat.step, "observation": seat.observation})
+
+
+class TaskFinder:
+    """Tasks by their ids, which a person may write in place of a whole task."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._by_id: dict[str, Task] | None = None
+
+    async def find(self, told: TaskBody | str) -> Task:
+        """The task that is meant.
+
+        Raises:
+            Refused: there is none of that id.
+        """
+        if isinstance(told, TaskBody):
+            return Task(id=told.id, category=told.category, data=told.data)
+        if self._by_id is None:
+            self._by_id = await asyncio.to_thread(self._list)
+        if told not in self._by_id:
+            raise Refused(422, "unknown-task", f"no task is called {told!r}: GET /tasks lists them")
+        return self._by_id[told]
+
+    def _list(self) -> dict[str, Task]:
+        found: dict[str, Task] = {}
+        for split in self._environment.splits:
+            with contextlib.suppress(AgentGymError):  # the options may leave a split empty
+                found |= {task.id: task for task in tasks_of(self._environment, split)}
+        return found
