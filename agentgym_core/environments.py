@@ -9,6 +9,7 @@ from agentgym_core.catalog import Catalog
 from agentgym_core.document import Document, is_block
 from agentgym_core.errors import ConfigError
 from agentgym_core.protocols import Environment
+from agentgym_core.serving.distant import DistantEnvironment
 from agentgym_core.serving.host import HostSettings
 from agentgym_core.structure import construct, join, structure, unstructure
 
@@ -50,8 +51,9 @@ class EnvironmentBlock:
         block: Document = {"use": self.use, "weight": self.weight, "split": self.split}
         if self.host != HostSettings():
             block["host"] = unstructure(self.host)
-        lives = getattr(self.component, "block", None)
-        return {**block, **(unstructure(self.component) if lives is None else lives())}
+        if isinstance(self.component, DistantEnvironment):
+            return {**block, **self.component.block()}
+        return {**block, **unstructure(self.component)}
 
 
 def environment_block(

@@ -32,7 +32,7 @@ def plugins(as_json: bool, python: str | None) -> None:
 
 def _of_another(python: str, flags: Sequence[str]) -> str:
     """What the same command prints there."""
-    command = [python, "-m", "agentgym_core.cli", "plugins", *flags]
+    command = [python, "-P", "-m", "agentgym_core.cli", "plugins", *flags]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:

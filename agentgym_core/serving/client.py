@@ -1,6 +1,7 @@
 """The client: an environment behind servers, which a run uses like any other."""
 
 import asyncio
+import atexit
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ import httpx
 from agentgym_core.catalog import Catalog
 from agentgym_core.errors import ConfigError, EnvironmentFailure, FormatError
 from agentgym_core.protocols import Environment, Session
+from agentgym_core.serving.distant import DistantEnvironment
 from agentgym_core.serving.host import HostSettings
 from agentgym_core.serving.protocol import (
     EnvironmentInfo,
@@ -133,7 +135,7 @@ class Place:
 
 
 @attrs.frozen(kw_only=True)
-class RemoteEnvironment(Environment):
+class RemoteEnvironment(DistantEnvironment):
     """An environment behind servers; its package need not be installed here."""
 
     use: str
@@ -250,7 +252,9 @@ def ask(addresses: Sequence[str], method: str, path: str, **content: Any) -> Jso
 @functools.cache
 def _http() -> httpx.Client:
     """For what is asked outside of sessions; safe in any thread."""
-    return httpx.Client(timeout=httpx.Timeout(600.0, connect=5.0), trust_env=False)
+    client = httpx.Client(timeout=httpx.Timeout(600.0, connect=5.0), trust_env=False)
+    atexit.register(client.close)
+    return client
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,6 +1,7 @@
 """A worker that answers questions about its environment, for code that cannot await."""
 
 import asyncio
+import atexit
 import functools
 import json
 import threading
@@ -39,6 +40,12 @@ class Desk:
         future = asyncio.run_coroutine_threadsafe(self._ask(call, **arguments), _loop())
         return await asyncio.wrap_future(future)
 
+    def close(self) -> None:
+        """End the worker; it is started anew when it is asked again."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            _wait_for(worker.stop())
+
     async def _ask(self, call: str, **arguments: Any) -> Any:
         return await (await self._running()).call(call, ANSWER_SECONDS, **arguments)
 
@@ -58,7 +65,9 @@ def desk_of(blueprint: Blueprint) -> Desk:
 def _desk(blueprint: str, python: str | None) -> Desk:
     fields = json.loads(blueprint)
     del fields["sys_path"]
-    return Desk(Blueprint(**fields, python=python))
+    desk = Desk(Blueprint(**fields, python=python))
+    atexit.register(desk.close)
+    return desk
 
 
 def _wait_for(call: Any) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 import attrs
 
-from agentgym_core.protocols import Environment, Session
+from agentgym_core.protocols import Session
 from agentgym_core.serving.desk import Desk, desk_of
+from agentgym_core.serving.distant import DistantEnvironment
 from agentgym_core.serving.host import Host, HostSettings
 from agentgym_core.serving.process import Blueprint
 from agentgym_core.serving.protocol import (
@@ -26,7 +27,7 @@ SHARED = 64
 
 
 @attrs.frozen(kw_only=True)
-class IsolatedEnvironment(Environment):
+class IsolatedEnvironment(DistantEnvironment):
     """An environment that workers of another interpreter hold."""
 
     use: str

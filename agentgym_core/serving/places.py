@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Iterable
 from typing import Any, Protocol
 
 from agentgym_core.protocols import Environment, Opens
+from agentgym_core.serving.distant import DistantEnvironment
 from agentgym_core.serving.host import Host, HostSettings
 from agentgym_core.serving.isolated import SHARED
 from agentgym_core.serving.process import Blueprint
@@ -49,9 +50,8 @@ class Threads:
 
 def place_of(environment: Environment, settings: HostSettings, call_seconds: float) -> Any:
     """Where its sessions are opened, a context manager; None if in this process and its loop."""
-    place = getattr(environment, "place", None)
-    if place is not None:  # it lives elsewhere
-        return place(settings, call_seconds)
+    if isinstance(environment, DistantEnvironment):
+        return environment.place(settings, call_seconds)
     if environment.runs_in == "process" or settings.workers is not None:
         alone = environment.runs_in == "process"
         return Host(

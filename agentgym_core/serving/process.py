@@ -70,8 +70,9 @@ class Blueprint:
 
     def command(self, *descriptors: int) -> list[str]:
         """Start a worker over these file descriptors."""
-        module = "agentgym_core.serving.supervisor"
-        return [self.python or sys.executable, "-m", module, *map(str, descriptors)]
+        # Another interpreter has its own core: not one that lies in the working directory.
+        start = [self.python, "-P"] if self.python else [sys.executable]
+        return [*start, "-m", "agentgym_core.serving.supervisor", *map(str, descriptors)]
 
 
 class WorkerProcess:

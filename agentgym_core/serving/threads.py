@@ -94,9 +94,5 @@ class _Thread:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _run(self) -> None:
-        self._loop.run_forever()
-        left = asyncio.all_tasks(self._loop)
-        for task in left:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self._loop.close()
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()

@@ -1,6 +1,8 @@
 """A world small enough to be worked out by hand, that can be told to fail."""
 
 import asyncio
+import os
+import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -9,7 +11,8 @@ import attrs
 from agentgym_core.protocols import Environment, Session
 from agentgym_core.types import Observation, Task
 
-Fault = Literal["", "open", "reset", "step", "hang", "nan", "close"]
+Fault = Literal["", "open", "reset", "step", "hang", "nan", "close", "block", "die", "pid"]
+Place = Literal["inline", "thread", "process"]
 
 
 @attrs.frozen(kw_only=True)
@@ -21,7 +24,10 @@ class Countdown(Environment):
 
     longest: int = 4
     fault: Fault = ""
-    """What goes wrong in tasks whose number is odd."""
+    """What goes wrong in tasks whose number is odd. `block` stops the thread and `die` the process
+    in a step; `pid` lets every process look another way."""
+    block_seconds: float = 3600.0
+    place: Place = "inline"
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Numbers 1, …, `longest`, the same in every split."""
@@ -35,7 +41,17 @@ class Countdown(Environment):
         """A countdown before its start."""
         if self.fault == "open":
             raise ConnectionError("no launch pad")
-        return CountdownSession(self.fault)
+        return CountdownSession(self.fault, self.block_seconds)
+
+    @property
+    def runs_in(self) -> Place:
+        """As it is told."""
+        return self.place
+
+    @property
+    def sessions_per_process(self) -> int:
+        """Four."""
+        return 4
 
     def instructions(self) -> str:
         """The rules."""
@@ -54,12 +70,13 @@ class CountdownSession(Session):
 
     open_sessions = 0
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, block_seconds: float = 3600.0) -> None:
         CountdownSession.open_sessions += 1
         self.number = 0
         self.closed = False
         self.under_way = False
         self._fault: Fault = fault
+        self._block_seconds = block_seconds
 
     async def reset(self, task: Task, seed: int) -> Observation:
         """Show the number."""
@@ -69,7 +86,8 @@ class CountdownSession(Session):
         if self._fault == "reset":
             raise ConnectionError("the pad is on fire")
         self.under_way = True
-        return Observation(messages=f"The number is {self.number}.")
+        info = {"pid": os.getpid()} if self._fault == "pid" else {}
+        return Observation(messages=f"The number is {self.number}.", info=info)
 
     async def step(self, action: str) -> Observation:
         """Count."""
@@ -80,6 +98,10 @@ class CountdownSession(Session):
             raise ConnectionError("the line is dead")
         if self._fault == "hang":
             await asyncio.Event().wait()
+        if self._fault == "block":
+            time.sleep(self._block_seconds)  # noqa: ASYNC251, the fault
+        if self._fault == "die":
+            os._exit(1)
         if action == "lift off":
             self.under_way = False
             done = self.number == 0

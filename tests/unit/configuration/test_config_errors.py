@@ -63,14 +63,34 @@ from .conftest import BASE, with_block
             "environment.split: expected text, got 1. Put it in quotes",
         ),
         (
-            "environment: {use: maze, env_addr: 'http://a:8000'}",
-            "environment.env_addr: environments behind servers come with serving, which this "
-            "version does not have. Leave the key out, and it runs in this process",
+            "environment: {use: maze, env_addr: 'a:8000'}",
+            "environment.env_addr: expected an address such as http://host:8000, got 'a:8000'",
         ),
         (
-            "environment: {use: maze, python: /usr/bin/python3}",
-            "environment.python: environments behind servers come with serving, which this "
-            "version does not have. Leave the key out, and it runs in this process",
+            "environment: {use: maze, env_addr: []}",
+            "environment.env_addr: expected at least one address, got none",
+        ),
+        (
+            "environment: {use: maze, env_addr: 'http://a:8000', python: bin/python}",
+            "environment.python: sessions behind env_addr run where the servers do. Give one of "
+            "the two keys",
+        ),
+        (
+            "environment: {use: maze, dialect: upstream}",
+            "environment.dialect: it has no effect without env_addr",
+        ),
+        (
+            "environment: {use: maze, python: bin/no-such-python}",
+            "environment.python: bin/no-such-python cannot be started: No such file or directory",
+        ),
+        (
+            "environment: {use: maze, host: {recycle_after: 5}}",
+            "environment.host: this environment runs in the process of the run, which has no "
+            "workers to set. Give host.workers to let it run in workers, or leave `host` out",
+        ),
+        (
+            "environment: {use: maze, host: {worker: 5}}",
+            "environment.host.worker: unknown key. Did you mean workers?",
         ),
         ("environments: [maze]", "environments: give `environment` or `environments`, not both"),
         (

@@ -1,9 +1,9 @@
 """A client of a server holds what any environment must hold."""
 
+import pytest
+
 from agentgym_core.serving.client import RemoteEnvironment
 from agentgym_core.testing import EnvironmentConformance
-
-import pytest
 
 
 class TestTextCraftBehindAServer(EnvironmentConformance):
