@@ -23,6 +23,9 @@ T = TypeVar("T")
 WAIT_SECONDS = 5.0
 """How long a request for a session waits for room before it is told that the server is full."""
 
+GRACE_SECONDS = 5.0
+"""A worker has the same deadline for a call, and is given so much longer to tell of it."""
+
 
 class Refused(Exception):
     """A request that is answered with an error: what it is, and what would have been right."""
@@ -228,8 +231,7 @@ class Sessions:
     async def _call(self, name: str, call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """A call of the environment; whatever fails in it is told apart from a wrong request."""
         try:
-            # A worker has this deadline too, and knows better what to do about it.
-            return await within(self.call_seconds + 5.0, name, call, *arguments)
+            return await within(self.call_seconds + GRACE_SECONDS, name, call, *arguments)
         except CallTimeout as error:
             raise Refused(504, "environment-timeout", str(error)) from error
         except WorkerDied as error:

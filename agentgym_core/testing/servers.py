@@ -1,0 +1,80 @@
+"""Real servers for tests: in a thread of this process, or as the command starts them."""
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from typing import Any
+
+from agentgym_core.protocols import Environment
+
+
+@contextlib.contextmanager
+def served(
+    environment: Environment, name: str = "countdown", port: int = 0, **settings: Any
+) -> Generator[str]:
+    """The address of a server in a thread, also for environments that nobody registers.
+
+    Args:
+        environment: What is served.
+        name: As which it is registered, or would be.
+        port: 0 is any that is free.
+        settings: Fields of `serving.server.ServerSettings`.
+    """
+    from agentgym_core.serving.server import ServerSettings, make_app
+
+    app = make_app(environment, name, ServerSettings(**settings))
+    with served_app(app, port) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def served_app(app: Any, port: int = 0) -> Generator[str]:
+    """The address of any ASGI app, in a thread."""
+    import uvicorn
+
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            while thread.is_alive() and not server.started:
+                thread.join(0.01)
+            assert server.started, "the server did not start"
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+@contextlib.contextmanager
+def serving(*arguments: str, **environ: str) -> Generator[tuple[str, "subprocess.Popen[str]"]]:
+    """`agentgym serve` with these arguments: its address, and the process.
+
+    Example: serving("textcraft", "num_goals=20", "--port", "0")
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agentgym_core.cli", "serve", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environ},
+    )
+    lines: list[str] = []
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            found = re.search(r"http://\S+", line)
+            if found and "see /docs" in line:
+                yield found.group(), process
+                break
+        else:
+            raise AssertionError(f"the server ended: {''.join(lines)}")
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
