@@ -156,7 +156,8 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
             metered.stop()  # an agent that returns early has stopped
             ending = metered.ending
     except EpisodeFailure as failure:
-        ending, error = _ENDINGS[type(failure)], str(failure)
+        ending = next(end for kind, end in _ENDINGS.items() if isinstance(failure, kind))
+        error = str(failure)
     except BaseException as failure:
         if not is_fault(failure):
             raise

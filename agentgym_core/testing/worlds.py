@@ -24,8 +24,9 @@ class Countdown(Environment):
 
     longest: int = 4
     fault: Fault = ""
-    """What goes wrong in tasks whose number is odd. `block` stops the thread and `die` the process
-    in a step; `pid` lets every process look another way."""
+    """What goes wrong in tasks whose number is odd, or is `only`. `block` stops the thread and
+    `die` the process in a step; `pid` lets every process look another way."""
+    only: int | None = None
     block_seconds: float = 3600.0
     place: Place = "inline"
 
@@ -41,7 +42,7 @@ class Countdown(Environment):
         """A countdown before its start."""
         if self.fault == "open":
             raise ConnectionError("no launch pad")
-        return CountdownSession(self.fault, self.block_seconds)
+        return CountdownSession(self.fault, self.block_seconds, self.only)
 
     @property
     def runs_in(self) -> Place:
@@ -70,18 +71,22 @@ class CountdownSession(Session):
 
     open_sessions = 0
 
-    def __init__(self, fault: Fault, block_seconds: float = 3600.0) -> None:
+    def __init__(
+        self, fault: Fault, block_seconds: float = 3600.0, only: int | None = None
+    ) -> None:
         CountdownSession.open_sessions += 1
         self.number = 0
         self.closed = False
         self.under_way = False
         self._fault: Fault = fault
         self._block_seconds = block_seconds
+        self._only = only
 
     async def reset(self, task: Task, seed: int) -> Observation:
         """Show the number."""
         self.number = task.data["number"]
-        if self.number % 2 == 0:
+        wrong = self.number % 2 if self._only is None else self.number == self._only
+        if not wrong:
             self._fault = ""
         if self._fault == "reset":
             raise ConnectionError("the pad is on fire")
