@@ -40,9 +40,13 @@ async def main(num_seeds: int) -> int:
         won = [count for count in counts if count is not None]
         episodes += len(won)
         solved += len(won) == num_seeds
-        shown = " ".join("  -" if count is None else f"{count:3}" for count in counts[:10])
+        failed = [f"seed {seed} failed" for seed, count in enumerate(counts) if count is None]
+        shown = " ".join(["-" if count is None else f"{count:3}" for count in counts[:10]] + failed)
         name = f"{level.number:2} {level.name}"
-        print(f"{name:24} {len(won):3}/{num_seeds} {seconds:5.1f} s  {shown}", flush=True)
+        print(
+            f"{name:24} {len(won):3}/{num_seeds} {seconds:5.1f} s  {shown}",
+            flush=True,
+        )
     print(f"{solved} of {len(LEVELS)} levels with every seed, {episodes} episodes")
     return solved
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from agentgym_babyai.commands import Command, Refusal
+from agentgym_babyai.commands import Command, Refusal, Verb
 from agentgym_babyai.phrases import Phrases
 from agentgym_babyai.view import HERE, Move, Thing, View, in_front
 
@@ -73,7 +73,7 @@ def possible_commands(view: View, phrases: Phrases) -> Iterator[Command]:
         yield command
 
 
-def _verbs_for(thing: Thing) -> tuple[str, ...]:
+def _verbs_for(thing: Thing) -> tuple[Verb, ...]:
     if thing.kind != "door":
         return ("go to", "pick up")
     return ("go to", "go through" if thing.can_be_entered else "toggle and go through")

@@ -8,8 +8,8 @@ import attrs
 from agentgym_babyai.view import HERE, Place, Thing, View, in_front
 
 INSTRUCTIONS = """\
-You are in a world of one or more rooms, and have a mission. There are balls, boxes and keys, which \
-can be carried, one at a time, and doors. You see at most six steps ahead and three to each side, \
+You are in a world of one or more rooms, and have a mission. There are doors, and balls, boxes and \
+keys, which can be carried, one at a time. You see at most six steps ahead and three to each side, \
 nothing behind you, and nothing through walls or closed doors.
 
 Where things are is told from where you stand: "2 ahead, 1 left" is two steps forward and one to \
@@ -180,9 +180,9 @@ LONG = Phrases(
     failed="The mission has failed.",
     time_up="Your time is up: the mission is not accomplished.",
     not_an_action=(
-        "That is no action. Write one of: go to COLOR THING N, pick up COLOR THING N, drop, toggle, "
-        "go through COLOR door N, toggle and go through COLOR door N, turn left, turn right, "
-        "move forward, check available actions."
+        "That is no action. Write one of: go to COLOR THING N, pick up COLOR THING N, drop, "
+        "toggle, go through COLOR door N, toggle and go through COLOR door N, turn left, "
+        "turn right, move forward, check available actions."
     ),
     several_actions="That was more than one action. Take one at a time; nothing was done.",
     no_thing="Name a thing by its colour and kind, as in `red ball 1`.",

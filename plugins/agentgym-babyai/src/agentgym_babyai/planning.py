@@ -80,6 +80,7 @@ class Planner:
         self.steps: list[Step] = []
         self.cost = 0
         self._ways_left = _MOST_WAYS
+        self._locked_out: list[Any] = []  # doors whose keys are being fetched
 
     def fulfil(self, instruction: Any) -> None:
         """Plan for one instruction.
@@ -90,6 +91,7 @@ class Planner:
         if isinstance(instruction, GoToInstr):
             self._go_to(instruction)
         elif isinstance(instruction, PickupInstr):
+            self.sketch.may_carry = not instruction.strict
             self._pick_up(instruction.desc.obj_set)
         elif isinstance(instruction, OpenInstr):
             self._open(instruction.desc.obj_set)
@@ -147,7 +149,7 @@ class Planner:
                 return None
             occupant = sketch.things.get(cell)
             if occupant is None:
-                return 0 if cell != sketch.pose[0] else None
+                return 0
             return None if _is_in(occupant, fixed) else sketch.entry_cost(cell)
 
         cell = self._reach(cost)
@@ -191,8 +193,12 @@ class Planner:
         """Open a locked door, and carry afterwards what was carried before."""
         sketch, held = self.sketch, self.sketch.carried
         door = sketch.things[cell]
+        if any(door is other for other in self._locked_out):
+            raise NoPlan  # its key lies behind it
         if not sketch.has_key(door):
+            self._locked_out.append(door)
             self._fetch_key(door)
+            self._locked_out.remove(door)
         self._reach(_one_of({cell}))
         self._do("toggle", cell)
         sketch.doors[cell] = "open"
@@ -230,6 +236,10 @@ class Planner:
         """Take a thing out of the way, and carry afterwards what was carried before."""
         held = self.sketch.carried
         self._reach(_one_of({cell}))
+        if not self.sketch.may_carry:  # a box that is opened is gone
+            self._do("toggle", cell)
+            self.sketch.things.pop(cell)
+            return
         self._take(cell, avoid)
         self._put_down(avoid)
         if held is not None:

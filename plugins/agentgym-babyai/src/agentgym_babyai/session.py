@@ -82,7 +82,7 @@ class BabyAISession(Session):
         return () if game is None or game.last.over else self._actions(game.world.view())
 
     async def expert_action(self) -> str | None:
-        """What one who knows the level and the mission would do; None if it can't be won any more."""
+        """What one who knows the whole level would do; None if no task is on."""
         game = self._game
         return None if game is None or game.last.over else game.expert.action()
 

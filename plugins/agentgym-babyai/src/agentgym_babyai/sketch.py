@@ -16,6 +16,8 @@ Pose = tuple[Cell, int]
 
 STEPS: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))
 IMPASSABLE = -1
+OPENING_COST = 2
+"""Moves that opening a door and stepping into it takes."""
 BLOCKED_COST = 30
 """Moves that clearing a thing out of the way takes, roughly."""
 LOCKED_COST = 100
@@ -44,6 +46,8 @@ class Sketch:
     """`open`, `closed` or `locked`, of the things that are doors."""
     pose: Pose
     carried: Any
+    may_carry: bool = True
+    """False where picking up a wrong thing loses the mission: only boxes can be cleared then."""
 
     @classmethod
     def of(cls, world: World) -> "Sketch":
@@ -68,8 +72,8 @@ class Sketch:
         )
 
     def is_floor(self, cell: Cell) -> bool:
-        """Whether nothing is there, not even the player."""
-        return cell not in self.walls and cell not in self.things and cell != self.pose[0]
+        """Whether nothing is there but perhaps the player."""
+        return cell not in self.walls and cell not in self.things
 
     def has_key(self, door: Any) -> bool:
         """Whether the carried thing unlocks a door."""
@@ -82,16 +86,18 @@ class Sketch:
         """Moves that stepping there takes, with what has to be done first; or `IMPASSABLE`."""
         if cell in self.walls:
             return IMPASSABLE
-        state = self.doors.get(cell)
+        thing, state = self.things.get(cell), self.doors.get(cell)
+        if thing is None:
+            return 1
         if state is None:
-            return BLOCKED_COST if cell in self.things else 1
+            return BLOCKED_COST if self.may_carry or thing.type == "box" else IMPASSABLE
         if state == "locked":
-            return 2 if self.has_key(self.things[cell]) else LOCKED_COST
-        return 1 if state == "open" else 2
+            return OPENING_COST if self.has_key(self.things[cell]) else LOCKED_COST
+        return 1 if state == "open" else OPENING_COST
 
     def is_open_way(self, cell: Cell) -> bool:
         """Whether one can step there at once, or after opening a door."""
-        return self.entry_cost(cell) in (1, 2)
+        return self.entry_cost(cell) in (1, OPENING_COST)
 
     def after(self, moves: Iterable[Move]) -> Pose:
         """Where turns and steps would lead. Doors are taken to open when they are toggled."""
@@ -167,13 +173,13 @@ class Sketch:
         return best
 
     def _cells(self, end: Pose, before: Mapping[Pose, Pose]) -> tuple[Cell, ...]:
-        cells: dict[Cell, None] = {ahead_of(end): None}
+        entered: dict[Cell, None] = {}
         pose = end
         while pose != self.pose:
-            cells[pose[0]] = None
+            entered[pose[0]] = None
             pose = before[pose]
-        cells.pop(self.pose[0], None)
-        return tuple(reversed(cells))
+        entered.pop(self.pose[0], None)
+        return (*reversed(entered), ahead_of(end))
 
     def _can_stand(self, cell: Cell) -> bool:
         return cell == self.pose[0] or self.is_open_way(cell)

@@ -22,7 +22,7 @@ def _say_nothing(*words: object) -> None:
 
 
 # Its generator prints every layout that it rejects.
-vars(roomgrid_level)["print"] = _say_nothing
+roomgrid_level.__dict__["print"] = _say_nothing
 
 
 @attrs.frozen
@@ -128,6 +128,7 @@ class World:
                 place = (bottom - row, column - middle)
                 if seen[column, row] and place != (0, 0):
                     yield place, grid.get(column, row)
+
 
 def door_state(door: Any) -> str:
     """`open`, `closed` or `locked`."""
