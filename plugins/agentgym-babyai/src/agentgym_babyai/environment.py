@@ -16,7 +16,13 @@ from agentgym_babyai.phrases import (
     SHORT,
     Phrases,
 )
-from agentgym_babyai.tasks import NUM_TEST_CANDIDATES, held_out_seeds, make_task, read_task
+from agentgym_babyai.tasks import (
+    NUM_TEST_CANDIDATES,
+    held_out_seeds,
+    is_winnable,
+    make_task,
+    read_task,
+)
 from agentgym_core.actions import ActionFormat, ActionLine, WholeReply
 from agentgym_core.protocols import Environment, Session
 from agentgym_core.types import Task
@@ -89,7 +95,8 @@ class BabyAI(Environment):
             make_task(level, seed)
             for seed in range(most)
             for level in chosen
-            if split == "all" or (seed in held_out[level]) == (split == "test")
+            if split == "all"
+            or ((seed in held_out[level]) == (split == "test") and is_winnable(level, seed))
         ]
         if not tasks:
             raise ValueError(

@@ -26,6 +26,13 @@ _PAPER_SHARE: Mapping[str, int] = {
 """Test tasks of each level of a group: the groups' sums, 55, 15, 5, 5, 5 and 5, are those of the
 test set in AgentGym-RL's paper. Which tasks that set holds is not public: ours are a sample."""
 
+UNWINNABLE: Mapping[str, Collection[int]] = {
+    "GoToImpUnlock": (6, 14, 35, 63),
+    "Unlock": (63,),
+}
+"""Seeds below 100 with which the only key lies behind the door that it opens. Their tasks are in
+neither the training nor the test split."""
+
 _TASK_ID = re.compile(r"babyai_([0-9]{1,12})")
 
 
@@ -59,10 +66,14 @@ def read_task(task: Task) -> tuple[Level, int]:
 def held_out_seeds(level: Level, num_seeds: int | None) -> Collection[int]:
     """Seeds of the level's test tasks, whatever the other options; None takes the paper's share."""
     number = _PAPER_SHARE.get(level.group, 0) if num_seeds is None else num_seeds
-    ranked = sorted(
-        range(NUM_TEST_CANDIDATES), key=lambda seed: derive_seed("babyai", "test", level.name, seed)
-    )
+    candidates = [seed for seed in range(NUM_TEST_CANDIDATES) if is_winnable(level, seed)]
+    ranked = sorted(candidates, key=lambda seed: derive_seed("babyai", "test", level.name, seed))
     return frozenset(ranked[:number])
+
+
+def is_winnable(level: Level, seed: int) -> bool:
+    """Whether the mission is not known to be impossible."""
+    return seed not in UNWINNABLE.get(level.name, ())
 
 
 def _is_seed(value: object) -> TypeGuard[int]:
