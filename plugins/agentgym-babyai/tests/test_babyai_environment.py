@@ -182,7 +182,7 @@ async def walk(session, task, number):
         yield observation
 
 
-TASKS = [make_task(level, seed) for seed, level in enumerate(LEVELS)]
+TASKS = [make_task(level, seed) for seed, level in enumerate(LEVELS[1::5])]
 
 
 def test_eight_games_at_once_are_eight_games():
@@ -190,19 +190,13 @@ def test_eight_games_at_once_are_eight_games():
         return [[o async for o in walk(await BabyAI().open(), t, n)] for n, t in enumerate(TASKS)]
 
     async def beside():
-        seen = []
-        for first in range(0, len(TASKS), 8):
-            walks = [
-                walk(await BabyAI().open(), task, first + number)
-                for number, task in enumerate(TASKS[first : first + 8])
-            ]
-            group = [[] for _ in walks]
-            for _ in range(16):
-                for number, steps in enumerate(walks):
-                    async for observation in steps:
-                        group[number].append(observation)
-                        break
-            seen += group
+        walks = [walk(await BabyAI().open(), task, number) for number, task in enumerate(TASKS)]
+        seen = [[] for _ in walks]
+        for _ in range(16):
+            for number, steps in enumerate(walks):
+                async for observation in steps:
+                    seen[number].append(observation)
+                    break
         return seen
 
     assert run(alone()) == run(beside())
@@ -258,6 +252,8 @@ def test_the_corpus_has_every_word(options):
     known = words("\n".join(environment.corpus()))
 
     async def said():
+        for task in (make_task(level, seed) for level in LEVELS for seed in range(5)):
+            yield (await opening(environment, task)).text
         for number, task in enumerate(TASKS):
             session = await environment.open()
             async for observation in walk(session, task, number):

@@ -117,7 +117,7 @@ class Sketch:
         return pose
 
     def distances(self, cell: Cell) -> Mapping[Pose, int]:
-        """Moves from every pose to facing a cell, over open ways only."""
+        """Moves to facing a cell, over open ways only, from the player's pose and all nearer."""
         starts = [(tuple_sub(cell, STEPS[heading]), heading) for heading in range(4)]
         found: dict[Pose, int] = {}
         waiting = [(0, pose) for pose in starts if self._can_stand(pose[0])]
@@ -126,6 +126,8 @@ class Sketch:
             if pose in found:
                 continue
             found[pose] = cost
+            if pose == self.pose:
+                break
             place, heading = pose
             for turned in ((heading - 1) % 4, (heading + 1) % 4):
                 heapq.heappush(waiting, (cost + 1, (place, turned)))
