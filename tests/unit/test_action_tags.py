@@ -102,5 +102,5 @@ def test_it_is_plain_data():
     "tags", [(), ("Search",), ("a", "a"), ("think", "answer"), ("a b",), ("",)]
 )
 def test_bad_tags(tags):
-    with pytest.raises(ValueError, match="`tags` is .*: give names in lower case"):
+    with pytest.raises(ValueError, match=r"`tags` is .*: give names in lower case"):
         ActionTags(tags)
