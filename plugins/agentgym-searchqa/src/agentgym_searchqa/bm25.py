@@ -37,6 +37,18 @@ class Bm25:
     """The folder of the index; null puts it beside the corpus, as `<corpus>.bm25`. It holds a
     subfolder for each state of the corpus, told by size and time of change."""
 
+    def check(self) -> None:
+        """See that the corpus is there.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if not self.corpus.is_file():
+            raise ValueError(
+                f"`retriever.bm25.corpus`: there is no file {self.corpus}: give the path of a "
+                'corpus with one {"id": …, "contents": "…"} a line, such as wiki-18.jsonl'
+            )
+
     @property
     def folder(self) -> Path:
         """Where indices of this corpus are."""
@@ -124,6 +136,7 @@ def open_index(settings: Bm25) -> Bm25Index:
         RetrievalError: the folder cannot be written or read.
     """
     with _opening:
+        settings.check()
         try:
             folder = settings.folder / _key(settings.corpus)
             if not folder.is_dir():
@@ -163,11 +176,6 @@ def read_corpus(path: Path) -> Iterator[Passage]:
 
 
 def _key(corpus: Path) -> str:
-    if not corpus.is_file():
-        raise ValueError(
-            f"`retriever.bm25.corpus`: there is no file {corpus}: give the path of a corpus in "
-            'JSONL, one {"id": …, "contents": "…"} a line, such as Search-R1\'s wiki-18.jsonl'
-        )
     stat = corpus.stat()
     told = f"{ANALYSIS} {stat.st_size} {stat.st_mtime_ns}"
     return hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -106,6 +106,8 @@ class SearchQA(Environment):
                 is not what it should be.
         """
         questions = self._questions(split)
+        if self.retriever is not None and self.retriever.bm25 is not None:
+            self.retriever.bm25.check()  # a run that lacks its corpus stops here, before it plays
         if self.num_questions is not None:
             questions = sample(questions, self.num_questions, self.question_seed)
         if not questions:

@@ -6,13 +6,15 @@ characters, the country that is meant and then the answer.
 """
 
 import functools
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
 from agentgym_core.seeds import derive_seed
 from agentgym_searchqa.factbook import Country, countries, index
 from agentgym_searchqa.questions import Question
-from agentgym_searchqa.relations import BRIDGES, RELATIONS, Relation
+from agentgym_searchqa.relations import BRIDGES, RELATIONS, Answers, Relation
+from agentgym_searchqa.verdict import exact_match
 
 ONE_HOP, TWO_HOP = SETS = ("one-hop", "two-hop")
 SHOWN, SHOWN_CHARS = 3, 600
@@ -38,7 +40,7 @@ def _is_held_out(country: Country) -> bool:
 def _one_hop() -> Iterable[Question]:
     for relation in RELATIONS.values():
         for country in countries():
-            answers = relation.answers(country)
+            answers = _accepted(relation, country)
             search = f"{country.name} {relation.keywords}"
             if answers and _shows(search, country, relation, answers[0]):
                 yield Question(
@@ -56,7 +58,7 @@ def _two_hops() -> Iterable[Question]:
         clues = {country: bridge.answers(country) for country in countries()}
         owners = Counter(clue.lower() for found in clues.values() for clue in found)
         for country, found in clues.items():
-            answers = relation.answers(country)
+            answers = _accepted(relation, country)
             if not found or owners[found[0].lower()] > 1 or not answers:
                 continue
             searches = f"{bridge.keywords} {found[0]}", f"{country.name} {relation.keywords}"
@@ -73,6 +75,15 @@ def _two_hops() -> Iterable[Question]:
                     set=TWO_HOP,
                     searches=searches,
                 )
+
+
+def _accepted(relation: Relation, country: Country) -> Answers:
+    """The right answers, also as they are written without accents."""
+    answers = relation.answers(country)
+    if not answers or not exact_match(answers[0], answers):  # nothing but an article
+        return ()
+    plain = [unicodedata.normalize("NFKD", a).encode("ascii", "ignore").decode() for a in answers]
+    return tuple(dict.fromkeys((*answers, *plain)))
 
 
 @functools.cache

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from agentgym_searchqa.retrieval import Passage
 
 INSTRUCTIONS = """\
-You are asked a question. Answer it as briefly as you can: a name, a date or a few words, without a \
+You are asked a question. Answer it as briefly as you can: a name, a date or a few words, with no \
 sentence around them.
 
 Each turn you do one of two things:
-- search: you are shown passages of a corpus that match your words best. Several searches, each for \
-one fact, find more than a long one.
-  Example: <search>national anthem of Portugal</search>
+- search: you are shown passages of a corpus that match your words best. Several searches, each \
+for one fact, find more than a long one.
+  Example: <search>author of Middlemarch</search>
 - answer: {ending}
-  Example: <answer>A Portuguesa</answer>"""
+  Example: <answer>George Eliot</answer>"""
 
 ENDS = "this ends the task, right or wrong."
 GOES_ON = "a wrong answer is not counted, and you may go on."
@@ -25,9 +25,7 @@ WRONG = "That is wrong."
 WRONG_GO_ON = "That is wrong. Search on, or answer again."
 NOTHING_FOUND = "No passage matches. Use other words."
 NO_SEARCH_LEFT = "No search is left. Answer now: <answer>…</answer>"
-NO_ACTION = (
-    "That is neither a search nor an answer. Write <search>…</search> or <answer>…</answer>."
-)
+NO_ACTION = "That was no search and no answer. Write <search>…</search> or <answer>…</answer>."
 
 
 def information(passages: Sequence[Passage], max_chars: int) -> str:

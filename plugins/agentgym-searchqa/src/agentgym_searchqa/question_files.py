@@ -94,8 +94,8 @@ def _part(folder: Path, part: Part) -> Iterable[Question]:
     path = folder / part.file
     if not path.is_file():
         raise ValueError(
-            f"`data`: there is no {path}. Put there a file in JSONL with "
-            '{"question": "…", "golden_answers": ["…"]} a line, as FlashRAG\'s datasets have it; or '
+            f"`data`: there is no {path}. Put there a file with one "
+            '{"question": "…", "golden_answers": ["…"]} a line, as FlashRAG\'s datasets are; or '
             f"all sets in one {folder / part.split}.jsonl, as Search-R1 has them; or leave "
             f"{part.set} out with `sets`"
         )
