@@ -230,8 +230,10 @@ def _fill(index: Any, passages: Iterable[Passage]) -> None:
     index.register_tokenizer("passages", _analyzer())
     # one thread: the same corpus gives the same index
     writer = index.writer(heap_size=_WRITER_BYTES, num_threads=1)
-    for passage in passages:
-        writer.add_document(tantivy.Document(id=passage.id, contents=passage.contents))
-    writer.commit()
-    writer.wait_merging_threads()
+    try:
+        for passage in passages:
+            writer.add_document(tantivy.Document(id=passage.id, contents=passage.contents))
+        writer.commit()
+    finally:
+        writer.wait_merging_threads()  # after this nothing is written, whatever went wrong
     index.reload()
