@@ -83,7 +83,7 @@ _KEPT_PARTS = {
 }
 """Of some fields a part is enough; the others are kept whole."""
 
-_TAG = re.compile(r"<[^>]*>")
+_TAG = re.compile(r"</?[A-Za-z][^>]*>")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -148,7 +148,7 @@ def passages() -> tuple[Passage, ...]:
         Passage(
             id=country.passage_id(topic),
             title=f"{country.name}: {topic}",
-            text=" ".join(lines),
+            text=" ".join([lines[0].replace(": ", f" of {country.name}: ", 1), *lines[1:]]),
         )
         for country in countries()
         for topic, fields in TOPICS.items()
