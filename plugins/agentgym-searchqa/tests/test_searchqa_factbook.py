@@ -37,6 +37,7 @@ def test_passages():
 
 def test_plain_text():
     assert plain("<b>C&ocirc;te</b>  d'Ivoire,<br>\xa0a&amp;b ") == "Côte d'Ivoire, a&b"
+    assert plain("a&amp;nbsp;b") == "a b"
     assert plain("other <1%, none >2%") == "other <1%, none >2%"
 
 

@@ -116,7 +116,8 @@ class Country:
 
 def plain(text: str) -> str:
     """Without markup, entities and surplus space."""
-    return " ".join(html.unescape(_TAG.sub(" ", text)).split())
+    text = html.unescape(html.unescape(_TAG.sub(" ", text)))  # some were escaped twice
+    return " ".join(text.split())
 
 
 @functools.cache
