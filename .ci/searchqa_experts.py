@@ -1,6 +1,6 @@
 """The expert over every question of SearchQA's small world: each must be answered and be shown.
 
-A minute on two cores: python .ci/searchqa_experts.py
+Seconds on one core: python .ci/searchqa_experts.py
 """
 
 import asyncio
