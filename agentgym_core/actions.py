@@ -97,3 +97,58 @@ class WholeReply:
     def render(self, action: str, thought: str = "") -> str:  # noqa: D102
         del thought
         return action
+
+
+@attrs.frozen
+class ActionTags:
+    """`<search>capital of France</search>`: the kind of action is a tag, what is inside says which.
+
+    The action is the tag, in lower case, and what it holds, with single spaces between words. Tags
+    match in any case. What stands between `<think>` and `</think>` does not count, nor what follows
+    a `<think>` that is never closed or precedes a `</think>` that the prompt opened. A tag that is
+    not closed, or holds nothing, is no action; of tags inside each other the innermost is read.
+
+    Example: ActionTags(("search", "answer"))
+    """
+
+    tags: tuple[str, ...] = attrs.field(converter=tuple)
+    """Names, such as `search`: letters, digits, `-` and `_`."""
+
+    def __attrs_post_init__(self) -> None:
+        names = [tag for tag in self.tags if re.fullmatch(r"[a-z][a-z0-9_-]*", tag)]
+        if not names or len(set(names)) != len(self.tags) or "think" in names:
+            raise ValueError(
+                f"`tags` is {list(self.tags)!r}: give names in lower case, such as search and "
+                "answer, each once; `think` is taken"
+            )
+
+    def instructions(self, thought: bool) -> str:  # noqa: D102
+        if thought:
+            return (
+                "First think in a few words, then act once. Reply in exactly this form:\n"
+                f"<think>your reasoning</think>\n{self._forms}"
+            )
+        return f"Reply in exactly this form, with nothing else:\n{self._forms}"
+
+    def parse(self, text: str) -> str:  # noqa: D102
+        said = re.sub(r"<think>(?:(?!</?think>).)*</think>", "\n", text, flags=re.I | re.S)
+        said = re.split(r"</think>", said, flags=re.I)[-1]
+        said = re.split(r"<think>", said, flags=re.I)[0]
+        names = "|".join(map(re.escape, self.tags))
+        pattern = rf"<({names})>((?:(?!</?(?:{names})>).)*)</\1>"  # holds no other tag
+        found = [
+            f"<{tag.lower()}>{' '.join(content.split())}</{tag.lower()}>"
+            for tag, content in re.findall(pattern, said, re.A | re.I | re.S)
+            if content.strip()
+        ]
+        if len(found) == 1:
+            return found[0]
+        problem = "no action" if not found else f"{len(found)} actions"
+        raise FormatError(f"Your reply named {problem}. Name exactly one: {self._forms}")
+
+    def render(self, action: str, thought: str = "") -> str:  # noqa: D102
+        return f"<think>{thought}</think>\n{action}" if thought else action
+
+    @property
+    def _forms(self) -> str:
+        return " or ".join(f"<{tag}>…</{tag}>" for tag in self.tags)

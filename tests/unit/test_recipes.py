@@ -41,6 +41,36 @@ def test_the_papers_settings(name, horizons):
     assert stage.evaluation.temperatures == (1.0,)
 
 
+@pytest.mark.parametrize(
+    ("name", "horizons"),
+    [("searchqa_fixed.yaml", [5, 5, 5, 5]), ("searchqa_scaling.yaml", [5, 8, 10, 10])],
+)
+def test_the_papers_settings_of_searchqa(name, horizons):
+    (stage,) = load(name).stages
+    assert [stage.rounds.max_rounds(step, None) for step in (0, 100, 200, 299)] == horizons
+    assert stage.model.path == "Qwen/Qwen2.5-7B-Instruct"
+    training, limits, grpo = stage.training, stage.limits, stage.algorithm
+    assert (training.tasks_per_step, training.group_size) == (32, 4)
+    assert (grpo.num_minibatches, grpo.num_epochs) == (4, 2)
+    assert (limits.max_prompt_tokens, limits.max_response_tokens) == (1024, 8192)
+    assert limits.max_tokens == 512
+    assert (grpo.kl_coef, grpo.kl_estimator) == (0.001, "k3-plain")
+    assert stage.backend.learning_rate == 1e-6
+    assert stage.engine.temperature == 1.0
+    assert (stage.evaluation.max_rounds, stage.evaluation.split) == (30, "sample")
+    assert stage.evaluation.temperatures == (1.0,)
+    (block,) = stage.environments
+    with pytest.raises(ValueError, match=r"`data`: there is no data/searchqa/nq/train\.jsonl"):
+        block.component.tasks("train")
+
+
+def test_the_tiny_searchqa_asks_what_it_is_evaluated_on():
+    imitate, reinforce = load("searchqa_tiny.yaml").stages
+    assert imitate.environments == reinforce.environments
+    assert len(reinforce.environments[0].component.tasks(reinforce.evaluation.split)) == 8
+    assert reinforce.training.num_steps == 3
+
+
 def test_the_quickstarts_horizon_grows_and_fits_every_plan():
     config = load("quickstart.yaml")
     reinforce = config.stages[-1]
