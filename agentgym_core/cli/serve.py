@@ -73,6 +73,7 @@ def serve(
     """
     try:
         from agentgym_core.serving.server import ServerSettings, make_app
+        from agentgym_core.serving.upstream_server import make_upstream_app
     except ImportError as error:
         raise ConfigError(
             f"{error.name} is not installed: pip install 'agentgym-core[serve]'"
@@ -87,7 +88,8 @@ def serve(
         token=token,
         host=block.host,
     )
-    app = make_app(block.component, name, settings)
+    make = make_upstream_app if dialect == "upstream" else make_app
+    app = make(block.component, name, settings)
     _run(app, _listen(host, port), block.component, name)
 
 

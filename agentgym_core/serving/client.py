@@ -34,6 +34,8 @@ from agentgym_core.serving.servers import (
     headers,
     read,
 )
+from agentgym_core.serving.upstream_client import upstream_environment
+from agentgym_core.serving.upstream_servers import speak_upstream
 from agentgym_core.structure import join
 from agentgym_core.types import Observation, Task
 
@@ -213,12 +215,12 @@ def remote_environment(
     path: str,
     catalog: Catalog,
 ) -> Environment:
-    """The environment of an `env_addr` block.
+    """The environment of an `env_addr` block, in the dialect that its servers speak.
 
     Raises:
-        ConfigError: an address is none.
+        ConfigError: an address is none, or the dialect does not know the environment.
+        ComponentNotFoundError: the servers are AgentGym's, and its package is not installed here.
     """
-    del catalog, dialect
     if not addresses:
         raise ConfigError(f"{join(path, 'env_addr')}: expected at least one address, got none")
     for address in addresses:
@@ -228,6 +230,8 @@ def remote_environment(
                 f"{join(path, 'env_addr')}: expected an address such as http://host:8000, got "
                 f"{address!r}"
             )
+    if dialect == "upstream" or (dialect is None and speak_upstream(addresses)):
+        return upstream_environment(use, addresses, options, path, catalog)
     return RemoteEnvironment(use=use, env_addr=tuple(addresses), options=options)
 
 

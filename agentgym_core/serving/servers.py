@@ -131,9 +131,9 @@ class Servers:
             try:
                 if not await self._try_to_meet(server):
                     raise ServerLost(server.problem)
-                made = await self.post(server, "/create", {"key": uuid.uuid4().hex})
+                session_id = await self._create(server)
                 server.pause = _FIRST_PAUSE
-                return server, made["id"]
+                return server, session_id
             except ServerLost:
                 server.num_sessions -= 1  # and another one is chosen
             except SessionRefused as refused:
@@ -178,6 +178,9 @@ class Servers:
                 problem = str(error)
         server.lose(problem)
         raise ServerLost(f"{server.address} does not answer {path}: {problem}")
+
+    async def _create(self, server: Server) -> str:
+        return (await self.post(server, "/create", {"key": uuid.uuid4().hex}))["id"]
 
     def _choose(self) -> Server | None:
         now = time.monotonic()
