@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import hmac
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Annotated, Any
 
 import attrs
@@ -12,13 +11,28 @@ import prometheus_client
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentgym_core.contract import corpus_of, tasks_of
 from agentgym_core.errors import AgentGymError, FormatError
 from agentgym_core.protocols import Environment
+from agentgym_core.serving.bodies import (
+    ERRORS,
+    ActionBody,
+    ActionsBody,
+    ClosedBody,
+    CreateBody,
+    CreatedBody,
+    IdBody,
+    ParseBody,
+    RenderBody,
+    ResetBody,
+    SeenBody,
+    StepBody,
+    TaskBody,
+    TasksBody,
+)
+from agentgym_core.serving.guard import Guard, Meters, error_answer
 from agentgym_core.serving.host import HostSettings
 from agentgym_core.serving.places import place_of
 from agentgym_core.serving.protocol import (
@@ -31,9 +45,6 @@ from agentgym_core.serving.protocol import (
 )
 from agentgym_core.serving.sessions import Refused, Seat, Sessions
 from agentgym_core.types import Task
-
-MAX_BODY = 4 * 2**20
-"""Bytes of a request."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,129 +62,6 @@ class ServerSettings:
     token: str | None = attrs.field(default=None, repr=False)
     """What a client must show; null lets everybody in."""
     host: HostSettings = attrs.field(factory=HostSettings)
-
-
-class TaskBody(BaseModel):
-    """A task, as `GET /tasks` lists it."""
-
-    id: str
-    category: str = ""
-    data: dict[str, Any] = {}
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class CreateBody(_Body):
-    """Open a session."""
-
-    key: str = Field("", max_length=200, description="Asking again with it gives the same session.")
-
-
-class IdBody(_Body):
-    """Of a session."""
-
-    id: str
-
-
-class ResetBody(IdBody):
-    """Begin a task."""
-
-    task: TaskBody | str = Field(description="A task of `GET /tasks`, or its id.")
-    seed: int = Field(0, ge=0, lt=2**63)
-    episode: int | None = Field(
-        None, ge=0, lt=2**63, description="Grows with each reset; one number is begun once."
-    )
-
-
-class StepBody(IdBody):
-    """Take an action."""
-
-    action: str
-    step: int | None = Field(
-        None, ge=1, lt=2**63, description="1 after a reset; one number is applied once."
-    )
-
-
-class ParseBody(_Body):
-    """A reply of the policy."""
-
-    text: str
-
-
-class RenderBody(_Body):
-    """An action to write as a reply."""
-
-    action: str
-    thought: str = ""
-
-
-class ErrorBody(BaseModel):
-    """Every error of this server."""
-
-    error: dict[str, str]
-
-
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody}
-    for status in (400, 401, 404, 405, 409, 413, 422, 429, 500, 503, 504)
-}
-
-
-class Meters:
-    """What `/metrics` tells."""
-
-    def __init__(self, sessions: Callable[[], int], restored: Callable[[], int]) -> None:
-        self.registry = prometheus_client.CollectorRegistry()
-        gauge = prometheus_client.Gauge
-        gauge("agentgym_sessions", "Open sessions", registry=self.registry).set_function(sessions)
-        gauge(
-            "agentgym_restored", "Episodes restored after a worker died", registry=self.registry
-        ).set_function(restored)
-        self.seconds = prometheus_client.Histogram(
-            "agentgym_call_seconds", "Calls of the environment", ["call"], registry=self.registry
-        )
-        self.errors = prometheus_client.Counter(
-            "agentgym_errors", "Requests that were refused", ["type"], registry=self.registry
-        )
-        self.collected = prometheus_client.Counter(
-            "agentgym_collected", "Sessions closed because nobody used them", registry=self.registry
-        )
-
-
-class Guard:
-    """Refuses requests without the token, and bodies that are too long."""
-
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
-        self.app = app
-        self.expected = None if token is None else f"Bearer {token}".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])
-        if self.expected is not None and not hmac.compare_digest(
-            headers.get(b"authorization", b""), self.expected
-        ):
-            answer = _answer(401, "unauthorized", "send `Authorization: Bearer TOKEN`")
-            await answer(scope, receive, send)
-            return
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > MAX_BODY or b"transfer-encoding" in headers:
-            answer = _answer(
-                413, "too-long", f"send at most {MAX_BODY} bytes, with their Content-Length"
-            )
-            await answer(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-
-def _answer(status: int, kind: str, message: str) -> JSONResponse:
-    headers = {"Retry-After": "1"} if status == 429 else None
-    return JSONResponse({"error": {"type": kind, "message": message}}, status, headers)
 
 
 def make_app(environment: Environment, name: str, settings: ServerSettings) -> FastAPI:
@@ -227,19 +115,20 @@ def _add_errors(app: FastAPI, meters: Meters) -> None:
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Any) -> Response:
         meters.errors.labels(error.kind).inc()
-        return _answer(error.status, error.kind, error.message)
+        return error_answer(error.status, error.kind, error.message)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Any) -> Response:
         meters.errors.labels("invalid").inc()
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        return _answer(422, "invalid", f"{where}: {first['msg']}. See /docs")
+        return error_answer(422, "invalid", f"{where}: {first['msg']}. See /docs")
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: Any) -> Response:
         kinds = {404: "not-found", 405: "method-not-allowed"}
-        return _answer(error.status_code, kinds.get(error.status_code, "invalid"), error.detail)
+        kind = kinds.get(error.status_code, "invalid")
+        return error_answer(error.status_code, kind, error.detail)
 
 
 def _add_descriptions(
@@ -256,7 +145,7 @@ def _add_descriptions(
         body = {"status": "ok", "sessions": len(sessions), "capacity": sessions.capacity}
         return JSONResponse({"protocol": PROTOCOL, **body})
 
-    @app.get("/tasks")
+    @app.get("/tasks", response_model=TasksBody)
     def tasks(
         split: str,
         offset: Annotated[int, Query(ge=0)] = 0,
@@ -283,7 +172,7 @@ def _add_descriptions(
         """For Prometheus."""
         return PlainTextResponse(prometheus_client.generate_latest(meters.registry))
 
-    @app.post("/parse")
+    @app.post("/parse", response_model=ActionBody)
     async def parse(body: ParseBody) -> Response:
         """The action that a reply names."""
         try:
@@ -309,31 +198,31 @@ def _add_sessions(
         finally:
             meters.seconds.labels(call).observe(time.perf_counter() - start)
 
-    @app.post("/create")
+    @app.post("/create", response_model=CreatedBody)
     async def create(body: CreateBody | None = None) -> Response:
         """Open a session; waits a little for room."""
         seat = await timed("create", sessions.create(body.key if body else ""))
         return JSONResponse({"id": seat.id})
 
-    @app.post("/reset")
+    @app.post("/reset", response_model=SeenBody)
     async def reset(body: ResetBody) -> Response:
         """Begin a task. The same task and seed give the same observations."""
         seat = sessions.find(body.id)
         task = await tasks.find(body.task)
         return _seen(await timed("reset", sessions.reset(seat, task, body.seed, body.episode)))
 
-    @app.post("/step")
+    @app.post("/step", response_model=SeenBody)
     async def step(body: StepBody) -> Response:
         """Take an action. Any text is one."""
         seat = sessions.find(body.id)
         return _seen(await timed("step", sessions.step(seat, body.action, body.step)))
 
-    @app.post("/close")
+    @app.post("/close", response_model=ClosedBody)
     async def close(body: IdBody) -> Response:
         """Close a session; closing it again is no error."""
         return JSONResponse({"closed": await sessions.close(body.id)})
 
-    @app.get("/observation")
+    @app.get("/observation", response_model=SeenBody)
     async def observation(id: str) -> Response:
         """The last observation again."""
         seat = sessions.find(id)
@@ -341,13 +230,13 @@ def _add_sessions(
             raise Refused(409, "no-episode", "no task is under way: POST /reset first")
         return _seen(seat)
 
-    @app.get("/available_actions")
+    @app.get("/available_actions", response_model=ActionsBody)
     async def available_actions(id: str) -> Response:
         """Actions that make sense now, if the environment lists them."""
         found = await timed("ask", sessions.ask(sessions.find(id), "available_actions"))
         return JSONResponse({"actions": list(found)})
 
-    @app.get("/expert_action")
+    @app.get("/expert_action", response_model=ActionBody)
     async def expert_action(id: str) -> Response:
         """What the environment's expert would do now; null if it knows nothing."""
         found = await timed("ask", sessions.ask(sessions.find(id), "expert_action"))

@@ -28,7 +28,8 @@ LAYERS = [
 LAYER_OF = {name: index for index, layer in enumerate(LAYERS) for name in layer.split()}
 
 HEAVY = {
-    "torch", "transformers", "tokenizers", "jinja2", "matplotlib", "tensorboardX", "wandb"
+    "torch", "transformers", "tokenizers", "jinja2", "matplotlib", "tensorboardX", "wandb",
+    "fastapi", "uvicorn", "starlette", "pydantic", "prometheus_client",
 }  # fmt: skip
 """Extras of the core, and what only plugins need."""
 
@@ -111,10 +112,29 @@ def test_the_core_has_no_circle():
         visit(module, ())
 
 
-@pytest.mark.parametrize("path", sources(CORE), ids=lambda path: str(path.relative_to(CORE)))
+SERVERS = {"server", "upstream_server", "bodies", "guard"}
+"""Modules of `serving` that only `agentgym serve` imports."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sources(CORE) if path.stem not in SERVERS],
+    ids=lambda path: str(path.relative_to(CORE)),
+)
 def test_the_core_imports_what_is_heavy_only_when_it_needs_it(path):
     roots = {dotted.split(".")[0] for dotted in imported(path, whole=False)}
     assert roots & HEAVY == set()
+
+
+def test_only_a_server_imports_the_servers():
+    wrong = [
+        f"{path.relative_to(CORE)} imports {dotted}"
+        for path in sources(CORE)
+        if path.stem not in SERVERS
+        for dotted in imported(path, whole=False)
+        if dotted.rpartition(".")[2] in SERVERS and dotted.startswith("agentgym_core.serving")
+    ]
+    assert wrong == []
 
 
 def test_losses_import_nothing():

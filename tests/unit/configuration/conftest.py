@@ -11,11 +11,11 @@ from agentgym_core import builtin, hookimpl
 from agentgym_core.catalog import Catalog
 from agentgym_core.config import load_config
 from agentgym_core.errors import ConfigError
-from agentgym_core.protocols import Algorithm
+from agentgym_core.protocols import Algorithm, Environment
 
 
 @attrs.frozen(kw_only=True)
-class Maze:
+class Maze(Environment):
     size: int = 3
     dark: bool = False
 

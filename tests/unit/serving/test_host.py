@@ -17,7 +17,7 @@ from agentgym_core.errors import ConfigError, EnvironmentFailure
 from agentgym_core.serving.host import Host, HostSettings
 from agentgym_core.serving.places import place_of
 from agentgym_core.serving.process import Blueprint, CallTimeout, WorkerDied
-from agentgym_core.testing.worlds import Countdown
+from agentgym_core.testing.worlds import Countdown, CountdownSession
 from agentgym_core.types import Task
 
 
@@ -36,7 +36,8 @@ def children():
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left():
+def _nothing_is_left(monkeypatch):
+    monkeypatch.setattr(CountdownSession, "open_sessions", 0)  # some are never closed, on purpose
     before = {child.pid for child in children()}
     yield
     deadline = time.monotonic() + 5
@@ -277,7 +278,7 @@ ORPHANS = """
 import asyncio, sys
 from agentgym_core.serving.host import HostSettings
 from agentgym_core.serving.places import place_of
-from agentgym_core.testing.worlds import Countdown
+from agentgym_core.testing.worlds import Countdown, CountdownSession
 from agentgym_core.types import Task
 
 async def main():
