@@ -50,11 +50,11 @@ def test_the_reward_may_be_the_success(play):
 def test_the_short_form_word_for_word(play):
     first, second, last = play(["turn_left", "pickup red ball"], *ROOM, prompt="short")
     assert first == (
-        "red ball 1 2 ahead, 2 left\nred key 1 2 ahead, 2 right\n"
+        "red ball 1 2 ahead 2 left\nred key 1 2 ahead 2 right\n"
         "ahead 2 wall left 2 wall right 2 wall\ncarry nothing"
     )
     assert second.text == (
-        "red ball 1 2 ahead, 2 right\nahead 2 wall left 0 wall right 2 wall\ncarry nothing"
+        "red ball 1 2 ahead 2 right\nahead 2 wall left 0 wall right 2 wall\ncarry nothing"
     )
     assert last.text == "accomplished"
 

@@ -61,6 +61,7 @@ class Phrases:
     ahead: str
     left: str
     right: str
+    beside: str
     space: str
     wall: str
     unseen: str
@@ -129,7 +130,7 @@ class Phrases:
         if right:
             side = self.left if right < 0 else self.right
             parts.append(side.format(steps=abs(right)))
-        place = ", ".join(parts)
+        place = self.beside.join(parts)
         if thing.place == in_front(HERE):
             place = self.here
         state = self.state.format(state=thing.state) if thing.state else ""
@@ -156,6 +157,7 @@ LONG = Phrases(
     ahead="{steps} ahead",
     left="{steps} left",
     right="{steps} right",
+    beside=", ",
     space="Free steps: {ahead} ahead, {left} to the left, {right} to the right.",
     wall="{steps} (then a wall)",
     unseen="{steps} or more",
@@ -216,6 +218,7 @@ SHORT = Phrases(
     ahead="{steps} ahead",
     left="{steps} left",
     right="{steps} right",
+    beside=" ",
     space="ahead {ahead} left {left} right {right}",
     wall="{steps} wall",
     unseen="{steps}",
