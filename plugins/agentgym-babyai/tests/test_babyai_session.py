@@ -14,24 +14,21 @@ def test_a_game_word_for_word(play):
         "You see:\n"
         "- red ball 1: 2 ahead, 2 left\n"
         "- red key 1: 2 ahead, 2 right\n"
-        "Free steps: 2 (then a wall) ahead, 2 (then a wall) to the left, "
-        "2 (then a wall) to the right.\n"
+        "Free steps: ahead 2 (wall), left 2 (wall), right 2 (wall).\n"
         "You carry nothing."
     )
     assert second.text == (
         "You turned left.\n\n"
         "You see:\n"
         "- red ball 1: 2 ahead, 2 right\n"
-        "Free steps: 2 (then a wall) ahead, 0 (then a wall) to the left, "
-        "2 (then a wall) to the right.\n"
+        "Free steps: ahead 2 (wall), left 0 (wall), right 2 (wall).\n"
         "You carry nothing."
     )
     assert third.text == (
         "You moved forward.\n\n"
         "You see:\n"
         "- red ball 1: 1 ahead, 2 right\n"
-        "Free steps: 1 (then a wall) ahead, 0 (then a wall) to the left, "
-        "2 (then a wall) to the right.\n"
+        "Free steps: ahead 1 (wall), left 0 (wall), right 2 (wall).\n"
         "You carry nothing."
     )
     assert third.info["moves"] == 2
