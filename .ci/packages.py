@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PLUGINS = sorted((ROOT / "plugins").iterdir())
 FIELDS = {
+    "babyai": ["num_seeds=2"],
     "scaling-inter": ["rounds=[2, 4]", "steps_per_stage=3"],
     "sft": ["num_demonstrations=4"],
     "textcraft": ["num_goals=20"],

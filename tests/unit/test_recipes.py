@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from agentgym_core.catalog import Catalog
@@ -21,23 +22,59 @@ def test_every_recipe_composes(path):
     assert config.name.startswith(path.stem.replace("_", "-"))
 
 
-@pytest.mark.parametrize(
-    ("name", "horizons"),
-    [("textcraft_fixed.yaml", [30, 30, 30, 30]), ("textcraft_scaling.yaml", [10, 20, 30, 30])],
+@attrs.frozen(kw_only=True)
+class Paper:
+    """What AgentGym-RL's scripts set for one environment and horizon."""
+
+    horizons: list[int]
+    tasks: tuple[int, int]
+    passes: tuple[int, int]
+    tokens: tuple[int, int, int]
+    evaluation: int
+
+
+TEXTCRAFT = Paper(
+    horizons=[30, 30, 30, 30],
+    tasks=(32, 8),
+    passes=(4, 2),
+    tokens=(512, 10240, 512),
+    evaluation=30,
 )
-def test_the_papers_settings(name, horizons):
+BABYAI = Paper(
+    horizons=[20, 20, 20, 20],
+    tasks=(16, 8),
+    passes=(2, 1),
+    tokens=(1024, 4096, 200),
+    evaluation=20,
+)
+PAPER = {
+    "textcraft_fixed.yaml": TEXTCRAFT,
+    "textcraft_scaling.yaml": attrs.evolve(TEXTCRAFT, horizons=[10, 20, 30, 30]),
+    "babyai_fixed.yaml": BABYAI,
+    "babyai_scaling.yaml": attrs.evolve(
+        BABYAI,
+        horizons=[6, 13, 20, 20],
+        tasks=(32, 4),
+        passes=(4, 2),
+        tokens=(512, 8192, 512),
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "paper"), PAPER.items(), ids=PAPER)
+def test_the_papers_settings(name, paper):
     (stage,) = load(name).stages
-    assert [stage.rounds.max_rounds(step, None) for step in (0, 100, 200, 299)] == horizons
+    assert [stage.rounds.max_rounds(step, None) for step in (0, 100, 200, 299)] == paper.horizons
     assert stage.model.path == "Qwen/Qwen2.5-7B-Instruct"
     training, limits, grpo = stage.training, stage.limits, stage.algorithm
-    assert (training.tasks_per_step, training.group_size) == (32, 8)
-    assert (grpo.num_minibatches, grpo.num_epochs) == (4, 2)
-    assert (limits.max_prompt_tokens, limits.max_response_tokens) == (512, 10240)
-    assert limits.max_tokens == 512
+    assert (training.tasks_per_step, training.group_size) == paper.tasks
+    assert (grpo.num_minibatches, grpo.num_epochs) == paper.passes
+    found = (limits.max_prompt_tokens, limits.max_response_tokens, limits.max_tokens)
+    assert found == paper.tokens
     assert (grpo.kl_coef, grpo.kl_estimator) == (0.001, "k3-plain")
     assert stage.backend.learning_rate == 1e-6
     assert stage.engine.temperature == 1.0
-    assert stage.evaluation.max_rounds == 30
+    assert stage.evaluation.max_rounds == paper.evaluation
     assert stage.evaluation.temperatures == (1.0,)
 
 

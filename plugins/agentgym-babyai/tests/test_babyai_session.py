@@ -14,24 +14,21 @@ def test_a_game_word_for_word(play):
         "You see:\n"
         "- red ball 1: 2 ahead, 2 left\n"
         "- red key 1: 2 ahead, 2 right\n"
-        "Free steps: 2 (then a wall) ahead, 2 (then a wall) to the left, "
-        "2 (then a wall) to the right.\n"
+        "Free steps: ahead 2 (wall), left 2 (wall), right 2 (wall).\n"
         "You carry nothing."
     )
     assert second.text == (
         "You turned left.\n\n"
         "You see:\n"
         "- red ball 1: 2 ahead, 2 right\n"
-        "Free steps: 2 (then a wall) ahead, 0 (then a wall) to the left, "
-        "2 (then a wall) to the right.\n"
+        "Free steps: ahead 2 (wall), left 0 (wall), right 2 (wall).\n"
         "You carry nothing."
     )
     assert third.text == (
         "You moved forward.\n\n"
         "You see:\n"
         "- red ball 1: 1 ahead, 2 right\n"
-        "Free steps: 1 (then a wall) ahead, 0 (then a wall) to the left, "
-        "2 (then a wall) to the right.\n"
+        "Free steps: ahead 1 (wall), left 0 (wall), right 2 (wall).\n"
         "You carry nothing."
     )
     assert third.info["moves"] == 2
@@ -50,11 +47,11 @@ def test_the_reward_may_be_the_success(play):
 def test_the_short_form_word_for_word(play):
     first, second, last = play(["turn_left", "pickup red ball"], *ROOM, prompt="short")
     assert first == (
-        "red ball 1 2 ahead, 2 left\nred key 1 2 ahead, 2 right\n"
+        "red ball 1 2 ahead 2 left\nred key 1 2 ahead 2 right\n"
         "ahead 2 wall left 2 wall right 2 wall\ncarry nothing"
     )
     assert second.text == (
-        "red ball 1 2 ahead, 2 right\nahead 2 wall left 0 wall right 2 wall\ncarry nothing"
+        "red ball 1 2 ahead 2 right\nahead 2 wall left 0 wall right 2 wall\ncarry nothing"
     )
     assert last.text == "accomplished"
 

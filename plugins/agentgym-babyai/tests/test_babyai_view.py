@@ -82,7 +82,7 @@ def test_a_description():
         "You see:\n"
         "- red door 1, closed: 1 ahead, 1 right\n"
         "- red ball 1: 2 ahead, 1 left\n"
-        "Free steps: 2 or more ahead, 0 (then a wall) to the left, 1 or more to the right.\n"
+        "Free steps: ahead 2+, left 0 (wall), right 1+.\n"
         "You carry a blue key."
     )
 

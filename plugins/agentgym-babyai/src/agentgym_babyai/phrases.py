@@ -8,28 +8,24 @@ import attrs
 from agentgym_babyai.view import HERE, Place, Thing, View, in_front
 
 INSTRUCTIONS = """\
-You are in a world of one or more rooms, and have a mission. There are doors, and balls, boxes and \
-keys, which can be carried, one at a time. You see at most six steps ahead and three to each side, \
-nothing behind you, and nothing through walls or closed doors.
-
-Where things are is told from where you stand: "2 ahead, 1 left" is two steps forward and one to \
-the left. Things of one kind and colour are numbered anew each turn, the nearest first: use the \
-number that you were told last.
+You are in a world of rooms and have a mission. There are doors, and balls, boxes and keys, of \
+which you can carry one. You see six steps ahead and three to each side, nothing behind you and \
+nothing through walls and closed doors. Of a thing at "2 ahead, 1 left" you are two steps and one \
+to the side away. Things of one kind and colour are numbered anew each turn, the nearest first.
 
 Each turn you take one action:
-- go to COLOR THING N: walk to a thing that you see and face it. Example: go to red ball 1
-- pick up COLOR THING N: walk to a thing and pick it up. Example: pick up grey key 1
-- drop: put what you carry right before you, where nothing may stand.
-- toggle: open or close the door right before you, or open the box, which is gone then and leaves \
-what was in it. A locked door opens if you carry a key of its colour.
-- go through COLOR door N: walk through an open door.
-- toggle and go through COLOR door N: walk to a closed or locked door, open it and walk through.
-- turn left, turn right: turn on the spot.
-- move forward: take one step.
-- check available actions: list what can be done now.
+- go to COLOR THING N: walk to a thing in view and face it, as in go to red ball 1
+- pick up COLOR THING N: walk to it and take it
+- drop: put what you carry on the empty floor right before you
+- toggle: open or close the door right before you, or open the box, which leaves what was in it
+- go through COLOR door N: walk through an open door
+- toggle and go through COLOR door N: the same for a closed door, or for a locked one if you carry \
+a key of its colour
+- turn left, turn right, move forward: one turn or step
+- check available actions: list what can be done now
 
-To put a thing next to another, carry it there, face the empty place beside the other and drop it. \
-If you see nothing of use, turn or go elsewhere. Your turns and steps are limited."""
+To put a thing next to another, drop it on a place beside that. If you see nothing of use, turn or \
+go elsewhere."""
 
 _PLACE_HOLDER = re.compile(r"\{\w+\}")
 
@@ -61,6 +57,7 @@ class Phrases:
     ahead: str
     left: str
     right: str
+    beside: str
     space: str
     wall: str
     unseen: str
@@ -129,7 +126,7 @@ class Phrases:
         if right:
             side = self.left if right < 0 else self.right
             parts.append(side.format(steps=abs(right)))
-        place = ", ".join(parts)
+        place = self.beside.join(parts)
         if thing.place == in_front(HERE):
             place = self.here
         state = self.state.format(state=thing.state) if thing.state else ""
@@ -156,9 +153,10 @@ LONG = Phrases(
     ahead="{steps} ahead",
     left="{steps} left",
     right="{steps} right",
-    space="Free steps: {ahead} ahead, {left} to the left, {right} to the right.",
-    wall="{steps} (then a wall)",
-    unseen="{steps} or more",
+    beside=", ",
+    space="Free steps: ahead {ahead}, left {left}, right {right}.",
+    wall="{steps} (wall)",
+    unseen="{steps}+",
     carry="You carry a {thing}.",
     empty_handed="You carry nothing.",
     actions="You can: {actions}.",
@@ -216,6 +214,7 @@ SHORT = Phrases(
     ahead="{steps} ahead",
     left="{steps} left",
     right="{steps} right",
+    beside=" ",
     space="ahead {ahead} left {left} right {right}",
     wall="{steps} wall",
     unseen="{steps}",

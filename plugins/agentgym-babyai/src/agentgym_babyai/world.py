@@ -1,4 +1,4 @@
-"""One level of minigrid under way. The only module that imports the simulator."""
+"""One level of minigrid under way."""
 
 import os
 from collections.abc import Iterator
