@@ -95,6 +95,12 @@ def test_any_text_is_a_query(query):
     assert ids(found) == ([] if len(query) > 10_000 and query[0] == "x" else ["1"])
 
 
+def test_of_long_queries_the_first_words_are_looked_up():
+    index = in_memory([passage(1, "red"), passage(2, "blue")])
+    assert ids(index.look_up(" ".join(["red", *(f"w{n}" for n in range(63)), "blue"]), 3)) == ["1"]
+    assert ids(index.look_up(" ".join(["red", *["w"] * 63, "blue"]), 3)) == ["1", "2"]
+
+
 @pytest.mark.parametrize("query", ["", "  ", "?!", "🙂", "blue"])
 def test_nothing_matches(query):
     assert in_memory([passage(1, "a red house")]).look_up(query, 3) == []

@@ -49,7 +49,7 @@ def test_nothing_heavy_is_imported_before_it_is_used():
 def test_forms():
     environment = SearchQA()
     assert environment.action_format == ActionTags(("search", "answer"))
-    assert "<search>author of Middlemarch</search>" in environment.instructions()
+    assert "Example: author of Middlemarch" in environment.instructions()
     assert "this ends the task, right or wrong" in environment.instructions()
     assert "searches at most" not in environment.instructions()
     assert "You have 4 searches at most." in SearchQA(max_searches=4).instructions()

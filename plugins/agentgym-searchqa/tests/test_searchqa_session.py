@@ -147,7 +147,7 @@ async def expert_actions(before, task=TASK, **rules):
     for action in before:
         await session.step(action)
     actions, ended = [], False
-    while not ended:
+    while not ended and len(actions) < 9:
         actions.append(await session.expert_action())
         ended = (await session.step(actions[-1])).terminated
     assert await session.expert_action() is None

@@ -120,10 +120,7 @@ _opening = threading.Lock()
 def _opened(folder: Path) -> Bm25Index:
     import tantivy
 
-    index = tantivy.Index.open(str(folder))
-    index.register_tokenizer("passages", _analyzer())
-    index.reload()
-    return Bm25Index(index)
+    return Bm25Index(tantivy.Index.open(str(folder)))
 
 
 def open_index(settings: Bm25) -> Bm25Index:

@@ -11,9 +11,9 @@ sentence around them.
 Each turn you do one of two things:
 - search: you are shown passages of a corpus that match your words best. Several searches, each \
 for one fact, find more than a long one.
-  Example: <search>author of Middlemarch</search>
+  Example: author of Middlemarch
 - answer: {ending}
-  Example: <answer>George Eliot</answer>"""
+  Example: George Eliot"""
 
 ENDS = "this ends the task, right or wrong."
 GOES_ON = "a wrong answer is not counted, and you may go on."
