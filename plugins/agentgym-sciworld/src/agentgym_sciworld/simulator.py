@@ -6,6 +6,7 @@ PATH only and keeps two threads busy with what the simulator prints.
 
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -109,7 +110,7 @@ class Simulator:
         def step() -> tuple[str, int, bool]:
             text = self._interface.step(action)
             score = round(100 * self._interface.getScore())
-            if score < 0 and self._interface.agentInterface().get().isInErrorState():
+            if score < 0 and self._has_failed():
                 raise RuntimeError(text)
             return text, score, bool(self._interface.getCompleted())
 
@@ -125,7 +126,7 @@ class Simulator:
         def list_them() -> tuple[str, ...]:
             state = self._random_field.get(self._random)
             try:
-                return tuple(self._interface.getValidActionObjectCombinations())
+                return self._texts(self._interface.getValidActionObjectCombinations())
             finally:
                 self._random.setSeed(state ^ _SCRAMBLE)
 
@@ -141,7 +142,7 @@ class Simulator:
 
         def solve() -> tuple[str, ...]:
             self._interface.load(world.task, world.variation, world.simplifications, True)
-            return tuple(self._interface.getGoldActionSequence())
+            return self._texts(self._interface.getGoldActionSequence())
 
         if len(self._paths) >= _MOST_PATHS:
             self._paths.clear()
@@ -150,7 +151,7 @@ class Simulator:
 
     def names(self) -> tuple[str, ...]:
         """The tasks it knows, in alphabetical order."""
-        return self._ask(lambda: tuple(self._interface.getTaskNames()))
+        return self._ask(lambda: self._texts(self._interface.getTaskNames()))
 
     def variations(self, task: str) -> dict[str, list[int]]:
         """The variations of a task: in `train`, `dev`, `test`, and `all`. Loads its first one."""
@@ -158,9 +159,9 @@ class Simulator:
 
         def list_them() -> dict[str, list[int]]:
             return {
-                "train": list(self._interface.getVariationsTrain()),
-                "dev": list(self._interface.getVariationsDev()),
-                "test": list(self._interface.getVariationsTest()),
+                "train": json.loads(self._interface.getVariationsTrain().toString()),
+                "dev": json.loads(self._interface.getVariationsDev().toString()),
+                "test": json.loads(self._interface.getVariationsTest().toString()),
                 "all": list(range(self._interface.getTaskMaxVariations(task))),
             }
 
@@ -185,9 +186,12 @@ class Simulator:
     def _connect(self, port: int) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway
 
-        parameters = GatewayParameters(auto_field=True, port=port)
+        # Without it nothing is sent whenever Python happens to collect its garbage: lists are
+        # released where they are read.
+        parameters = GatewayParameters(auto_field=True, port=port, enable_memory_management=False)
         self._gateway = JavaGateway(gateway_parameters=parameters)
-        jvm: Any = self._gateway.jvm
+        self._jvm: Any = self._gateway.jvm
+        jvm = self._jvm
         # The simulator prints pages for each step: away with it, before anything of Scala is
         # loaded. From here on nobody reads the pipe.
         nowhere = jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream())
@@ -200,6 +204,21 @@ class Simulator:
             "seed"
         )
         self._random_field.setAccessible(True)
+
+    def _has_failed(self) -> bool:
+        """Whether the simulator met an error of its own, which it also scores as -100."""
+        maybe = self._interface.agentInterface()
+        inner = maybe.get()
+        failed = bool(inner.isInErrorState())
+        self._gateway.detach(inner)
+        self._gateway.detach(maybe)
+        return failed
+
+    def _texts(self, java_list: Any) -> tuple[str, ...]:
+        """A list of texts without line breaks, in one call: each item would cost another."""
+        joined: str = self._jvm.java.lang.String.join("\n", java_list)
+        self._gateway.detach(java_list)
+        return tuple(joined.split("\n")) if joined else ()
 
     def _ask(self, question: Callable[[], T]) -> T:
         if self.broken:
