@@ -201,11 +201,16 @@ class UpstreamPlace:
 class UpstreamEnvironment(DistantEnvironment):
     """An environment whose sessions live on AgentGym's own servers."""
 
-    row: Row
+    use: str
     env_addr: tuple[str, ...] = attrs.field(converter=tuple)
     """Addresses such as `http://host:36001`; each serves the same."""
     local: Environment
     """The same environment, installed here."""
+
+    @property
+    def row(self) -> Row:
+        """How its servers speak."""
+        return row_of(self.use, "use")
 
     @property
     def runs_in(self) -> Any:
@@ -224,10 +229,10 @@ class UpstreamEnvironment(DistantEnvironment):
             ValueError: they know none of them.
         """
         found = self.local.tasks(split)
-        known = [task for task in found if number_of(self.row.use, task.id) is not None]
+        known = [task for task in found if number_of(self.use, task.id) is not None]
         if not known:
             raise ValueError(
-                f"AgentGym's servers know tasks such as {self.row.use}_12, and none of the "
+                f"AgentGym's servers know tasks such as {self.use}_12, and none of the "
                 f"{len(found)} of the split {split!r}: choose another split, or other options"
             )
         return known
@@ -278,7 +283,7 @@ def upstream_environment(
         ConfigError: AgentGym has no servers for it, or an option does not fit.
         ComponentNotFoundError: its package is not installed here.
     """
-    row = row_of(use, join(path, "dialect"))
+    row_of(use, join(path, "dialect"))
     try:
         local = catalog.build("environment", {"use": use, **options}, path)
     except ComponentNotFoundError as error:
@@ -286,4 +291,4 @@ def upstream_environment(
             f"{path}: AgentGym's own servers tell neither tasks nor instructions, which come from "
             f"the package here: {error}"
         ) from error
-    return UpstreamEnvironment(row=row, env_addr=tuple(addresses), local=local)
+    return UpstreamEnvironment(use=use, env_addr=tuple(addresses), local=local)

@@ -13,9 +13,9 @@ from starlette.exceptions import HTTPException
 
 from agentgym_core.errors import FormatError
 from agentgym_core.protocols import Environment
-from agentgym_core.serving.dialects import Row, row_of
+from agentgym_core.serving.dialects import Row, number_of, row_of
 from agentgym_core.serving.places import place_of
-from agentgym_core.serving.protocol import Json, describe, observation_from_json
+from agentgym_core.serving.protocol import Json, core_version, observation_from_json
 from agentgym_core.serving.server import Guard, ServerSettings, TaskFinder
 from agentgym_core.serving.sessions import Refused, Seat, Sessions
 from agentgym_core.types import Observation, Task
@@ -47,10 +47,8 @@ def make_upstream_app(environment: Environment, name: str, settings: ServerSetti
 
     Raises:
         ConfigError: AgentGym has no server for it.
-        ComponentError: the environment cannot say what it is.
     """
     row = row_of(name, "--dialect")
-    version = describe(environment, name, count_tasks=False).version
     host = attrs.evolve(settings.host, workers=settings.workers or settings.host.workers)
     place = place_of(environment, host, settings.call_seconds)
     sessions = Sessions(
@@ -72,7 +70,7 @@ def make_upstream_app(environment: Environment, name: str, settings: ServerSetti
             yield
             collecting.cancel()
 
-    app = FastAPI(title=f"{name}, as AgentGym served it", version=version, lifespan=lifespan)
+    app = FastAPI(title=f"{name}, as AgentGym served it", version=core_version(), lifespan=lifespan)
     app.add_middleware(Guard, token=settings.token)
 
     @app.exception_handler(Refused)
@@ -192,6 +190,9 @@ class Guests:
         ended = guest.seat.over
         score = guest.info.get("score", guest.total * points)
         told = {field: guest.info.get(key, "") for field, key in self._row.info.items()}
+        if guest.task is not None and "task_name" in told:
+            told["task_name"] = told["task_name"] or guest.task.category
+            told["var_num"] = guest.info.get("variation", number_of(self._row.use, guest.task.id))
         if text.startswith(described := told.get("task_description", "")):
             # A client puts the description before the text, where ours has it already.
             text = text.removeprefix(described).lstrip("\n")
