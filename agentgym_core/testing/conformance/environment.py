@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from unittest import SkipTest
 
 from agentgym_core.protocols import Environment, Session
+from agentgym_core.serving.protocol import observation_to_json
 from agentgym_core.testing.conformance.component import ComponentConformance, run_python
 from agentgym_core.types import Observation, Task
 
@@ -38,6 +39,25 @@ except (ModuleNotFoundError, AttributeError) as error:
 for split in sys.argv[1:]:
     for task in environment.tasks(split):
         print(json.dumps([split, task.id, task.category, dict(task.data)], sort_keys=True))
+"""
+
+
+_EPISODE = """
+import asyncio, json, pickle, sys
+try:
+    environment, task, seed, actions = pickle.loads(sys.stdin.buffer.read())
+except (ModuleNotFoundError, AttributeError) as error:
+    sys.exit(f"missing {error}")
+from agentgym_core.serving.protocol import observation_to_json
+async def play():
+    session = await environment.open()
+    seen = [await session.reset(task, seed)]
+    for action in actions:
+        seen.append(await session.step(action))
+    await session.close()
+    return seen
+for observation in asyncio.run(play()):
+    print(json.dumps(observation_to_json(observation), sort_keys=True))
 """
 
 
@@ -99,6 +119,23 @@ class EnvironmentConformance(ComponentConformance):
             actions, seen = self._run(self._walk(task, seed=1))
             again = self._run(self._follow(task, actions, seed=1))
             _assert_same(seen, again, f"task {task.id} is not the same when it is played again")
+
+    def test_episodes_are_the_same_in_every_process(self) -> None:
+        """A worker that died is restored in another process, and servers have many."""
+        task = self._sample()[-1]
+        actions, seen = self._run(self._walk(task, seed=1))
+        here = [json.dumps(observation_to_json(each), sort_keys=True) for each in seen]
+        given = pickle.dumps((self.environment, task, 1, actions))
+        for hash_seed in ("1", "2"):
+            done = run_python(_EPISODE, given=given, hash_seed=hash_seed)
+            if done.stderr.startswith("missing"):
+                raise SkipTest(f"the environment's class cannot be imported: {done.stderr.strip()}")
+            assert done.returncode == 0, f"it failed in another process: {done.stderr[-500:]}"
+            for place, (one, other) in enumerate(zip(here, done.stdout.splitlines(), strict=True)):
+                assert one == other, (
+                    f"task {task.id}: observation {place} is {one[:300]} here and {other[:300]} in "
+                    "another process: do not let it depend on hash(), sets or an unseeded random"
+                )
 
     def test_sessions_do_not_see_each_other(self) -> None:
         """Many episodes are played at once."""

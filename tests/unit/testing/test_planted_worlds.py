@@ -274,3 +274,30 @@ def test_tasks_that_differ_between_processes_are_found(name, how, tmp_path, monk
 
     with pytest.raises(AssertionError, match="tasks differ between processes"):
         Suite().test_tasks_are_the_same_in_every_process()
+
+
+UNSTABLE_EPISODE = """
+import attrs
+from agentgym_core.testing.worlds import Countdown, CountdownSession
+
+class Session(CountdownSession):
+    async def step(self, action):
+        seen = await super().step(action)
+        return attrs.evolve(seen, messages=seen.text + " ".join({"one", "two", "three", "four"}))
+
+@attrs.frozen(kw_only=True)
+class Unstable(Countdown):
+    async def open(self):
+        return Session("")
+"""
+
+
+def test_episodes_that_differ_between_processes_are_found(tmp_path, monkeypatch):
+    (tmp_path / "unstable_episode.py").write_text(UNSTABLE_EPISODE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Suite(EnvironmentConformance):
+        environment = importlib.import_module("unstable_episode").Unstable()
+
+    with pytest.raises(AssertionError, match="in another process: do not let it depend on hash"):
+        Suite().test_episodes_are_the_same_in_every_process()
