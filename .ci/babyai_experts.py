@@ -1,7 +1,7 @@
 """BabyAI's expert in every level: a table of levels and seeds, which fails below the bar.
 
-At least 36 of the 40 levels must be solved with all of the seeds. About a minute on one core:
-python .ci/babyai_experts.py [number of seeds]
+At least 36 of the 40 levels must be solved with each of the seeds, of which there are five. With a
+hundred it takes a minute on one core: python .ci/babyai_experts.py 100
 """
 
 import asyncio

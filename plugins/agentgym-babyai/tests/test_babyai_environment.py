@@ -211,6 +211,9 @@ from agentgym_babyai.tasks import make_task
 async def main():
     said = hashlib.sha256()
     session = await BabyAI().open()
+    for level in LEVELS:
+        for seed in range(4):
+            said.update(repr(await session.reset(make_task(level, seed), 0)).encode())
     for level in LEVELS[::3]:
         observation = await session.reset(make_task(level, 5), 0)
         for _ in range(10):
@@ -228,10 +231,11 @@ asyncio.run(main())
 def test_the_same_in_every_process_and_silent():
     """And nothing but the digest is printed: neither greetings nor rejected layouts."""
     digests = set()
+    bare = {key: text for key, text in os.environ.items() if not key.startswith("PYGAME")}
     for hash_seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", HASHED],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            env={**bare, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
             check=True,

@@ -84,6 +84,34 @@ def test_the_expert_carries_things_round_each_other(scene):
     assert len(actions) < 30
 
 
+def test_a_plan_ends_where_the_player_leaves_it(scene):
+    def put_next():
+        return PutNextInstr(ObjDesc("ball", "red"), ObjDesc("key", "red"))
+
+    async def run():
+        session = await scene(*ROOM, mission=put_next)
+        assert await session.expert_action() == "pick up red ball 1"
+        await session.step("pick up red key 1")
+        assert await session.expert_action() == "drop"
+        assert (await expert_episode(session))[1].success
+
+    asyncio.run(run())
+
+
+def test_what_is_carried_too_early_is_picked_up_once_more(scene):
+    def first_the_key():
+        return BeforeInstr(GoToInstr(ObjDesc("key", "red")), pick_up_ball())
+
+    async def run():
+        session = await scene(*ROOM, mission=first_the_key)
+        await session.step("pick up red ball 1")
+        return await expert_episode(session)
+
+    actions, last = asyncio.run(run())
+    assert last.success
+    assert actions[-2:] == ["drop", "pick up red ball 1"]
+
+
 def test_where_a_wrong_thing_loses_the_expert_opens_boxes(scene):
     def strictly():
         return PickupInstr(ObjDesc("ball", "red"), strict=True)

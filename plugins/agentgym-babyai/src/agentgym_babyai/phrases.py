@@ -10,8 +10,8 @@ from agentgym_babyai.view import HERE, Place, Thing, View, in_front
 INSTRUCTIONS = """\
 You are in a world of rooms and have a mission. There are doors, and balls, boxes and keys, of \
 which you can carry one. You see six steps ahead and three to each side, nothing behind you and \
-nothing through walls and closed doors. Of a thing at "2 ahead, 1 left" you are two steps and one \
-to the side away. Things of one kind and colour are numbered anew each turn, the nearest first.
+nothing through walls and closed doors. A thing at "2 ahead, 1 left" is two steps ahead of you and \
+one to the left. Things of one kind and colour are numbered anew each turn, the nearest first.
 
 Each turn you take one action:
 - go to COLOR THING N: walk to a thing in view and face it, as in go to red ball 1

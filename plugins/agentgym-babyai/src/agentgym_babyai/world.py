@@ -1,20 +1,16 @@
 """One level of minigrid under way."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import attrs
-
-from agentgym_babyai.levels import Level
-from agentgym_babyai.view import Move, Place, Thing, View, numbered
-
-os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame greets on standard output
-
 import gymnasium
 import minigrid  # noqa: F401  registers the levels
 from minigrid.envs.babyai.core import roomgrid_level
 from minigrid.envs.babyai.core.verifier import AfterInstr, BeforeInstr, OpenInstr
+
+from agentgym_babyai.levels import Level
+from agentgym_babyai.view import Move, Place, Thing, View, numbered
 
 
 def _say_nothing(*words: object) -> None:
