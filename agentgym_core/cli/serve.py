@@ -90,10 +90,15 @@ def serve(
     )
     make = make_upstream_app if dialect == "upstream" else make_app
     app = make(block.component, name, settings)
-    _run(app, _listen(host, port), block.component, name)
+    run(app, listen(host, port), block.component, name)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at that address.
+
+    Raises:
+        ConfigError: it is taken, or none of this machine.
+    """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -104,7 +109,12 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _run(app: Any, listening: socket.socket, environment: Environment, name: str) -> None:
+def run(app: Any, listening: socket.socket, environment: Environment, name: str) -> None:
+    """Serve until a signal comes.
+
+    Raises:
+        ConfigError: the environment did not start.
+    """
     import uvicorn
 
     class Server(uvicorn.Server):

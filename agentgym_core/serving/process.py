@@ -49,8 +49,17 @@ class Blueprint:
 
     @classmethod
     def of(cls, environment: Environment) -> "Blueprint":
-        """To build an equal one of its class."""
+        """To build an equal one of its class.
+
+        Raises:
+            ConfigError: no other process can import the class.
+        """
         kind = type(environment)
+        if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
+            raise ConfigError(
+                f"{kind.__qualname__} is to run in worker processes, which cannot import it from a "
+                "script, a notebook or a function: put the class into a module"
+            )
         return cls(
             use=kind.__name__,
             options=unstructure(environment),

@@ -1,6 +1,7 @@
 """Real servers for tests: in a thread of this process, or as the command starts them."""
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Generator
 from typing import Any
 
 from agentgym_core.protocols import Environment
+from agentgym_core.serving.process import Blueprint
 
 
 @contextlib.contextmanager
@@ -57,8 +59,35 @@ def serving(*arguments: str, **environ: str) -> Generator[tuple[str, "subprocess
 
     Example: serving("textcraft", "num_goals=20", "--port", "0")
     """
+    command = [sys.executable, "-m", "agentgym_core.cli", "serve", *arguments]
+    with _started(command, **environ) as started:
+        yield started
+
+
+_SCRIPT = """
+import json, sys
+from agentgym_core.serving.server import ServerSettings, make_app
+from agentgym_core.serving.worker import build
+from agentgym_core.cli.serve import listen, run
+blueprint, name, settings = json.loads(sys.argv[1])
+environment = build(blueprint)
+app = make_app(environment, name, ServerSettings(**settings))
+run(app, listen("127.0.0.1", 0), environment, name)
+"""
+
+
+@contextlib.contextmanager
+def serving_script(blueprint: Blueprint, name: str, **settings: Any) -> Generator[str]:
+    """A server in a process of its own, also for environments that nobody registers."""
+    given = json.dumps([blueprint.to_json(), name, settings])
+    with _started([sys.executable, "-c", _SCRIPT, given]) as (address, _):
+        yield address
+
+
+@contextlib.contextmanager
+def _started(command: list[str], **environ: str) -> Generator[tuple[str, "subprocess.Popen[str]"]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "agentgym_core.cli", "serve", *arguments],
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

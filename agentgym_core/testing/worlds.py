@@ -1,4 +1,4 @@
-"""A world small enough to be worked out by hand, that can be told to fail."""
+"""A world small enough to be worked out by hand, that can be told to fail; and one of nothing."""
 
 import asyncio
 import os
@@ -132,3 +132,35 @@ class CountdownSession(Session):
         self.closed = True
         if self._fault == "close":
             raise ConnectionError("the pad is stuck")
+
+
+@attrs.frozen(kw_only=True)
+class Nothing(Environment):
+    """Answers one word; a reset may wait."""
+
+    reset_seconds: float = 0.0
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """One."""
+        return [Task(id="nothing_0")]
+
+    async def open(self) -> Session:
+        """A session of nothing."""
+        return NothingSession(self.reset_seconds)
+
+
+class NothingSession(Session):
+    """See `Nothing`."""
+
+    def __init__(self, reset_seconds: float) -> None:
+        self._reset_seconds = reset_seconds
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        """Wait."""
+        if self._reset_seconds:
+            await asyncio.sleep(self._reset_seconds)
+        return Observation(messages="word")
+
+    async def step(self, action: str) -> Observation:
+        """Answer."""
+        return Observation(messages="word")
