@@ -1,11 +1,12 @@
 """Servers of one environment: which of them answer, and which has the fewest sessions."""
 
 import asyncio
+import contextlib
 import os
 import random
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -68,11 +69,6 @@ def headers() -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def connection_limits() -> httpx.Limits:
-    """Every open session may wait for an answer at once."""
-    return httpx.Limits(max_connections=None, max_keepalive_connections=1024)
-
-
 class Servers:
     """The addresses of `env_addr`, over one pool of connections. Opened with `async with`."""
 
@@ -88,10 +84,10 @@ class Servers:
         self.call_seconds = call_seconds
         self.servers = [Server(address.rstrip("/")) for address in addresses]
         self._met = False
-        timeout = httpx.Timeout(call_seconds + 30.0, connect=5.0)
-        self._http = httpx.AsyncClient(
-            headers=headers(), limits=connection_limits(), timeout=timeout, trust_env=False
-        )
+        self._clients: list[httpx.AsyncClient] = []
+        self._idle: list[httpx.AsyncClient] = []
+        encrypted = any(server.address.startswith("https:") for server in self.servers)
+        self._tls = httpx.create_ssl_context() if encrypted else False
 
     async def __aenter__(self) -> "Servers":
         """Meet every server that answers.
@@ -102,12 +98,13 @@ class Servers:
         try:
             await asyncio.gather(*(self._try_to_meet(server) for server in self.servers))
         except BaseException:
-            await self._http.aclose()
+            await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._http.aclose()
+        for client in self._clients:
+            await client.aclose()
 
     async def take(self, wait_seconds: float) -> tuple[Server, str]:
         """Open a session at the server with the fewest; waits while all are full or lost.
@@ -150,6 +147,26 @@ class Servers:
         """The session is closed."""
         server.num_sessions -= 1
 
+    @contextlib.contextmanager
+    def line(self) -> Generator[httpx.AsyncClient]:
+        """A client that nobody else uses at the moment.
+
+        One client for all would look through all its connections at every request: with 64
+        sessions that took longer than everything else together.
+        """
+        if not self._idle:
+            timeout = httpx.Timeout(self.call_seconds + 30.0, connect=5.0)
+            client = httpx.AsyncClient(
+                headers=headers(), timeout=timeout, trust_env=False, verify=self._tls
+            )
+            self._clients.append(client)
+            self._idle.append(client)
+        client = self._idle.pop()
+        try:
+            yield client
+        finally:
+            self._idle.append(client)
+
     async def post(self, server: Server, path: str, body: Json) -> Json:
         """A request that may be sent again, because the server does it once.
 
@@ -166,9 +183,11 @@ class Servers:
     async def _request(self, server: Server, method: str, path: str, **content: Any) -> Json:
         problem = ""
         for pause in (0.0, *_RETRIES):
-            await asyncio.sleep(pause)
+            if pause:
+                await asyncio.sleep(pause)
             try:
-                answer = await self._http.request(method, server.address + path, **content)
+                with self.line() as client:
+                    answer = await client.request(method, server.address + path, **content)
                 return read(answer, server.address)
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__}: {error}".rstrip(": ")

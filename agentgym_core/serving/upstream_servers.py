@@ -103,7 +103,8 @@ class UpstreamServers(Servers):
         for pause in (0.0, *_RETRIES) if again else (0.0,):
             await asyncio.sleep(pause)
             try:
-                answer = await self._http.request(method, server.address + path, **content)
+                with self.line() as client:
+                    answer = await client.request(method, server.address + path, **content)
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__}: {error}".rstrip(": ")
                 if isinstance(error, httpx.ConnectError) and server.info is None:
