@@ -168,7 +168,7 @@ def _said_error(answer: Any) -> str:
     return ""
 
 
-_OWN_MISTAKES = ("Invalid ", "Cannot parse action")
+_OWN_MISTAKES = re.compile(r"Invalid (\w+ )?action|Cannot parse action")
 """How WebArena's errors begin that the policy's action is to blame for."""
 
 
@@ -181,7 +181,7 @@ def _said_in_words(answer: Any) -> str:
     if text == "TimeoutError":
         return "it could not load the page: TimeoutError"
     raised = "info" in said and said["info"] is None
-    if raised and not str(text).startswith(_OWN_MISTAKES):
+    if raised and not _OWN_MISTAKES.match(str(text)):
         return str(text) or "an error without a word"
     return ""
 

@@ -431,9 +431,36 @@ def test_no_session_plays_on_under_a_number_that_has_become_another_ones():
             await new.reset(TASK, 0)
             with pytest.raises(EnvironmentFailure, match="started anew"):
                 await old.step("get")
+            assert theirs.asked[-1][0] == "reset", "the step is not sent to the other's world"
             await old.close()
             assert (await new.step("get")).text == "Got 1 mud"
             await new.close()
+
+    with place_at(theirs) as place:
+        asyncio.run(episodes(place))
+
+
+def test_an_answer_that_may_be_another_ones_is_not_believed():
+    theirs = Theirs("textcraft", {"craft": craft("Crafted", 1, True)})
+
+    async def episodes(place):
+        async with place:
+            old, others = await place.open(), []
+            await old.reset(TASK, 0)
+            ask = place.servers.call
+
+            async def call(server, method, path, **content):
+                answer = await ask(server, method, path, **content)
+                if path == "/step":
+                    theirs.restart()
+                    others.append(await place.open())
+                return answer
+
+            place.servers.call = call
+            with pytest.raises(EnvironmentFailure, match="started anew"):
+                await old.step("craft")
+            for session in (old, *others):
+                await session.close()
 
     with place_at(theirs) as place:
         asyncio.run(episodes(place))
