@@ -64,6 +64,15 @@ async def test_rewards_are_what_the_score_gains(session):
 
 
 @with_session()
+async def test_what_a_task_begins_with_is_paid_with_the_first_action(session):
+    """This one begins in the room where its parts are, which is worth 7 of 100."""
+    task = SciWorld().task("sciworld_power-component_15")
+    opening, first, second = await play(session, task, ["look around", "look around"])
+    assert opening.info["score"] == first.info["score"] == 7
+    assert (opening.reward, first.reward, second.reward) == (0.0, 0.07, 0.0)
+
+
+@with_session()
 async def test_a_failed_task_ends_without_a_reward(session):
     *_, before, last = await play(session, ANIMAL, ["open door to kitchen", "focus on agent"])
     assert before.reward == 0.08

@@ -23,7 +23,10 @@ class Game:
     answer: str
     """What the simulator said last."""
     score: int = 0
-    """From 0 to 100."""
+    """From 0 to 100; -100 once the task has failed."""
+    paid: int = 0
+    """Of the score, as rewards. Some tasks begin where their first part is done: that is paid with
+    the first action."""
     actions: list[str] = attrs.field(factory=list)
     """What the simulator was told after the first look."""
     num_steps: int = 0
@@ -168,8 +171,8 @@ class SciWorldSession(Session):
 
     def _judge(self, game: Game, score: int, completed: bool) -> Observation:
         """A failed task takes nothing back of what was earned, and earns nothing more."""
-        gain = score - game.score if score >= 0 else 0
-        game.score = score
+        gain = score - game.paid if score >= 0 else 0
+        game.score, game.paid = score, game.paid + gain
         game.ended = completed or score < 0
         return Observation(
             messages=game.answer,

@@ -174,14 +174,9 @@ class Simulator:
     def stop(self) -> None:
         """End the virtual machine. May be called twice."""
         self.broken = True
-        self._process.kill()
-        self._process.wait()
         with contextlib.suppress(Exception):
             self._gateway.close()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        _end(self._process)
 
     def _connect(self, port: int) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway
@@ -227,8 +222,9 @@ class Simulator:
             return question()
         except Exception as error:
             self.broken = True
-            code = self._process.poll()
-            state = "failed" if code is None else f"died (exit code {code})"
+            state = "failed"
+            with contextlib.suppress(subprocess.TimeoutExpired):  # its threads end one by one
+                state = f"died (exit code {self._process.wait(timeout=1)})"
             raise RuntimeError(
                 f"the simulator (Java process {self.pid}) {state}: {type(error).__name__}: {error}"
             ) from error
@@ -258,9 +254,19 @@ def _start(command: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
         if text.isdigit():
             return process, int(text)
         said.append(text)
-    process.kill()
-    code = process.wait()
+    process.wait()
+    _end(process)
     raise RuntimeError(
-        f"the simulator does not start: {command[0]} ended with exit code {code} and said: "
-        f"{' / '.join(said)[-500:] or 'nothing'}. Look at `java` and `java_options`"
+        f"the simulator does not start: {command[0]} ended with exit code {process.returncode} "
+        f"and said: {' / '.join(said)[-500:] or 'nothing'}. Look at `java` and `java_options`"
     )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, if it still is, and close its pipes."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
