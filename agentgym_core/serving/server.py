@@ -95,7 +95,10 @@ def make_app(environment: Environment, name: str, settings: ServerSettings) -> F
             collecting.cancel()
 
     app = FastAPI(
-        title=f"AgentGym: {name}", version=info["version"] or "0", lifespan=lifespan, responses=ERRORS
+        title=f"AgentGym: {name}",
+        version=info["version"] or "0",
+        lifespan=lifespan,
+        responses=ERRORS,
     )
     meters = Meters(sessions.__len__, lambda: getattr(place, "num_restored", 0))
     app.add_middleware(Guard, token=settings.token)
