@@ -108,6 +108,29 @@ def test_the_tiny_searchqa_asks_what_it_is_evaluated_on():
     assert reinforce.training.num_steps == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "horizons", "max_response_tokens"),
+    [
+        ("sciworld_fixed.yaml", [20, 20, 20, 20], 4096),
+        ("sciworld_scaling.yaml", [10, 20, 30, 30], 8192),
+    ],
+)
+def test_the_papers_settings_for_sciworld(name, horizons, max_response_tokens):
+    (stage,) = load(name).stages
+    assert [stage.rounds.max_rounds(step, None) for step in (0, 100, 200, 299)] == horizons
+    assert stage.model.path == "Qwen/Qwen2.5-7B-Instruct"
+    training, limits, grpo = stage.training, stage.limits, stage.algorithm
+    assert (training.tasks_per_step, training.group_size) == (16, 8)
+    assert (grpo.num_minibatches, grpo.num_epochs) == (2, 1)
+    assert (limits.max_prompt_tokens, limits.max_response_tokens) == (1024, max_response_tokens)
+    assert limits.max_tokens == 200
+    assert (grpo.kl_coef, grpo.kl_estimator) == (0.001, "k3-plain")
+    assert stage.backend.learning_rate == 1e-6
+    assert stage.engine.temperature == 1.0
+    assert stage.evaluation.max_rounds == 30
+    assert stage.evaluation.temperatures == (1.0,)
+
+
 def test_the_quickstarts_horizon_grows_and_fits_every_plan():
     config = load("quickstart.yaml")
     reinforce = config.stages[-1]
