@@ -2,8 +2,9 @@
 
     python benchmarks/environments.py [NAME ...]
 
-A rate is calls (resets and steps) a second of 64 clients at once. The bar is the rate that would be
-if a call took what it takes here and what a call of nothing takes over HTTP, one after the other:
+A rate is calls (open, reset, step, close) a second of 64 clients at once. The bar is the rate that
+would be if a call took what it takes here and what a call of nothing takes over HTTP, one after the
+other:
 
     share = rate behind the server / (1 / (1 / rate here + 1 / rate of nothing over HTTP))
 
@@ -92,6 +93,7 @@ async def rate(opens: Any, episodes: list[tuple[Task, list[str]]]) -> tuple[floa
                     steps.append(time.perf_counter() - start)
                     calls += 1
             await session.close()
+            calls += 2
 
     start = time.perf_counter()
     await asyncio.gather(*(client(number) for number in range(NUM_CLIENTS)))

@@ -247,7 +247,8 @@ def _add_sessions(
 
 
 def _seen(seat: Seat) -> Response:
-    return JSONResponse({"step": seat.step, "observation": seat.observation})
+    body = f'{{"step": {seat.step}, "observation": {seat.said}}}'
+    return Response(body, media_type="application/json")
 
 
 class TaskFinder:

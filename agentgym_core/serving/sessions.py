@@ -51,6 +51,8 @@ class Seat:
     action: str | None = None
     """The last one."""
     observation: Json | None = None
+    said: str = ""
+    """The same as JSON text, written once."""
     broken: str = ""
     """Why it is of no use any more."""
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
@@ -219,10 +221,10 @@ class Sessions:
             answer = await self._call(name, getattr(seat.session, name), *arguments)
             try:
                 seen = observation_to_json(check_observation(self.environment, answer))
-                json.dumps(seen)
+                seat.said = json.dumps(seen, allow_nan=False)
+                return seen
             except (EnvironmentFailure, TypeError, ValueError) as error:
                 raise Refused(500, "environment-failed", str(error)) from error
-            return seen
         except Refused as refused:
             if breaks or refused.status in (503, 504):
                 seat.broken = refused.message
