@@ -41,10 +41,11 @@ class Desk:
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """End the worker; it is started anew when it is asked again."""
+        """End the worker, also while the interpreter shuts down. Asked again, it starts anew."""
         worker, self._worker = self._worker, None
         if worker is not None:
-            _wait_for(worker.stop())
+            _loop().call_soon_threadsafe(worker.kill)
+            worker.gone.wait(10.0)
 
     async def _ask(self, call: str, **arguments: Any) -> Any:
         return await (await self._running()).call(call, ANSWER_SECONDS, **arguments)

@@ -97,7 +97,8 @@ class WorkerProcess:
         self._numbers = itertools.count()
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._last_words: collections.deque[str] = collections.deque(maxlen=20)
-        self._gone = threading.Event()
+        self.gone = threading.Event()
+        """Set when the process has ended and was reaped."""
         self.dead = False
 
     @classmethod
@@ -149,7 +150,7 @@ class WorkerProcess:
                 f"{self._obituary()}"
             ) from None
         if hello is None:
-            await asyncio.to_thread(self._gone.wait, _GRACE_SECONDS)
+            await asyncio.to_thread(self.gone.wait, _GRACE_SECONDS)
             raise self._no_worker()
         if "error" in hello:
             raise _error(hello["error"])
@@ -214,9 +215,9 @@ class WorkerProcess:
         if not self.dead:
             with contextlib.suppress(OSError, RuntimeError):
                 self._writer.write_eof()
-            await asyncio.to_thread(self._gone.wait, _GRACE_SECONDS)
+            await asyncio.to_thread(self.gone.wait, _GRACE_SECONDS)
         self.kill()
-        if hasattr(self, "_process") and not await asyncio.to_thread(self._gone.wait, 10.0):
+        if hasattr(self, "_process") and not await asyncio.to_thread(self.gone.wait, 10.0):
             self._process.kill()
         if hasattr(self, "_reading"):
             await self._reading
@@ -245,7 +246,7 @@ class WorkerProcess:
             for line in lines:
                 self._last_words.append(line.decode(errors="replace").rstrip())
         self._process.wait()
-        self._gone.set()
+        self.gone.set()
 
     def _obituary(self) -> str:
         words = " | ".join(line for line in list(self._last_words)[-5:] if line)

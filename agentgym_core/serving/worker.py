@@ -106,7 +106,10 @@ class _Worker:
         except BaseException as error:
             if not is_fault(error):
                 raise
-            return {"error": _described(error, "")}
+            told = _described(error, "")
+            if told["kind"] == "failure":  # such as a name that nobody registers
+                told = {"kind": "config", "message": f"{blueprint['path']}: {told['message']}"}
+            return {"error": told}
         return {
             "info": info_to_json(info),
             "python": platform.python_version(),

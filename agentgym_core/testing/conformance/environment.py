@@ -14,6 +14,7 @@ from unittest import SkipTest
 from agentgym_core.protocols import Environment, Session
 from agentgym_core.serving.protocol import observation_to_json
 from agentgym_core.testing.conformance.component import ComponentConformance, run_python
+from agentgym_core.testing.conformance.scripts import EPISODE, TASKS
 from agentgym_core.types import Observation, Task
 
 T = TypeVar("T")
@@ -29,36 +30,6 @@ NONSENSE = (
     "%s {0} {x} \\ '; DROP TABLE tasks; --",
 )
 """Any text is allowed as an action."""
-
-_TASKS = """
-import json, pickle, sys
-try:
-    environment = pickle.loads(sys.stdin.buffer.read())
-except (ModuleNotFoundError, AttributeError) as error:
-    sys.exit(f"missing {error}")
-for split in sys.argv[1:]:
-    for task in environment.tasks(split):
-        print(json.dumps([split, task.id, task.category, dict(task.data)], sort_keys=True))
-"""
-
-
-_EPISODE = """
-import asyncio, json, pickle, sys
-try:
-    environment, task, seed, actions = pickle.loads(sys.stdin.buffer.read())
-except (ModuleNotFoundError, AttributeError) as error:
-    sys.exit(f"missing {error}")
-from agentgym_core.serving.protocol import observation_to_json
-async def play():
-    session = await environment.open()
-    seen = [await session.reset(task, seed)]
-    for action in actions:
-        seen.append(await session.step(action))
-    await session.close()
-    return seen
-for observation in asyncio.run(play()):
-    print(json.dumps(observation_to_json(observation), sort_keys=True))
-"""
 
 
 class EnvironmentConformance(ComponentConformance):
@@ -82,6 +53,17 @@ class EnvironmentConformance(ComponentConformance):
     max_block_seconds: ClassVar[float] = 1.0
     """Longest that an `inline` environment may keep the event loop to itself."""
 
+    def test_says_where_it_may_run(self) -> None:
+        """Runs and servers place its sessions by that."""
+        where, most = self.environment.runs_in, self.environment.sessions_per_process
+        assert where in ("inline", "thread", "process"), (
+            f"runs_in is {where!r}: let it be 'inline', 'thread' or 'process'"
+        )
+        assert isinstance(most, int), f"sessions_per_process is {most!r}: give a whole number"
+        assert most >= 1, f"sessions_per_process is {most}: give at least 1"
+        missing = set(self.splits) - set(self.environment.splits)
+        assert not missing, f"tasks() knows {sorted(missing)}, and `splits` does not say so"
+
     def test_task_ids_are_unique(self) -> None:
         """Records and task files name tasks by their id."""
         for split in self.splits:
@@ -104,7 +86,7 @@ class EnvironmentConformance(ComponentConformance):
         given = pickle.dumps(self.environment)
         listings: list[str] = []
         for hash_seed in ("0", "1", "2"):
-            done = run_python(_TASKS, *self.splits, given=given, hash_seed=hash_seed)
+            done = run_python(TASKS, *self.splits, given=given, hash_seed=hash_seed)
             if done.stderr.startswith("missing"):
                 raise SkipTest(f"the environment's class cannot be imported: {done.stderr.strip()}")
             assert done.returncode == 0, f"tasks failed in another process: {done.stderr[-500:]}"
@@ -127,7 +109,7 @@ class EnvironmentConformance(ComponentConformance):
         here = [json.dumps(observation_to_json(each), sort_keys=True) for each in seen]
         given = pickle.dumps((self.environment, task, 1, actions))
         for hash_seed in ("1", "2"):
-            done = run_python(_EPISODE, given=given, hash_seed=hash_seed)
+            done = run_python(EPISODE, given=given, hash_seed=hash_seed)
             if done.stderr.startswith("missing"):
                 raise SkipTest(f"the environment's class cannot be imported: {done.stderr.strip()}")
             assert done.returncode == 0, f"it failed in another process: {done.stderr[-500:]}"

@@ -53,6 +53,16 @@ class World(Countdown):
 
 
 @attrs.frozen(kw_only=True)
+class Somewhere(Countdown):
+    runs_in = "the cloud"
+
+
+@attrs.frozen(kw_only=True)
+class HidesASplit(Countdown):
+    splits = ("train",)
+
+
+@attrs.frozen(kw_only=True)
 class SameIds(Countdown):
     def tasks(self, split):
         return [attrs.evolve(task, id="countdown_1") for task in super().tasks(split)]
@@ -199,6 +209,8 @@ TASK = Countdown().tasks("train")[0]
     [
         (EnvironmentConformance, SameIds(), "test_task_ids_are_unique"),
         (EnvironmentConformance, TupleData(), "test_task_data_is_json"),
+        (EnvironmentConformance, Somewhere(), "test_says_where_it_may_run"),
+        (EnvironmentConformance, HidesASplit(), "test_says_where_it_may_run"),
         *(
             (EnvironmentConformance, World(session=session), check)
             for session, check in {
