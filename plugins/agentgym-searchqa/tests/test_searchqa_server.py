@@ -203,13 +203,6 @@ def test_sessions_share_connections(served):
     assert 2 <= server.most <= 4
 
 
-def test_waiting_for_a_connection_is_no_fault(served):
-    server, settings = served
-    server.delay = 0.05
-    few = attrs.evolve(settings, max_connections=1, timeout_seconds=0.2, num_retries=0)
-    asyncio.run(many(few, 8, 1))
-
-
 def test_one_session_may_close_while_others_search(served):
     _, settings = served
 
