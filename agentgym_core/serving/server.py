@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Annotated, Any, cast
 
 import attrs
 import prometheus_client
@@ -72,35 +72,14 @@ def make_app(environment: Environment, name: str, settings: ServerSettings) -> F
     """
     info = info_to_json(describe(environment, name))
     info["core"] = core_version()
-    host = attrs.evolve(settings.host, workers=settings.workers or settings.host.workers)
-    place = place_of(environment, host, settings.call_seconds)
-    default = getattr(place, "capacity", 1024)
-    sessions = Sessions(
-        environment,
-        place or environment,
-        capacity=settings.max_sessions or default,
-        idle_seconds=settings.idle_seconds,
-        call_seconds=settings.call_seconds,
-    )
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            if place is not None:
-                await stack.enter_async_context(place)
-                await (await place.open()).close()  # what cannot start is told at the start
-            stack.push_async_callback(sessions.close_all)
-            collecting = asyncio.create_task(_collect(sessions, meters))
-            yield
-            collecting.cancel()
-
+    sessions = make_sessions(environment, settings)
+    meters = Meters(sessions.__len__, lambda: getattr(sessions.place, "num_restored", 0))
     app = FastAPI(
         title=f"AgentGym: {name}",
         version=info["version"] or "0",
-        lifespan=lifespan,
+        lifespan=lambda _: running(sessions, meters.collected.inc),
         responses=ERRORS,
     )
-    meters = Meters(sessions.__len__, lambda: getattr(place, "num_restored", 0))
     app.add_middleware(Guard, token=settings.token)
     _add_errors(app, meters)
     _add_descriptions(app, environment, info, sessions, meters)
@@ -108,10 +87,36 @@ def make_app(environment: Environment, name: str, settings: ServerSettings) -> F
     return app
 
 
-async def _collect(sessions: Sessions, meters: Meters) -> None:
-    while True:
-        await asyncio.sleep(min(10.0, sessions.idle_seconds / 4))
-        meters.collected.inc(await sessions.collect())
+def make_sessions(environment: Environment, settings: ServerSettings) -> Sessions:
+    """Room for sessions of an environment, where it may run."""
+    host = attrs.evolve(settings.host, workers=settings.workers or settings.host.workers)
+    place = place_of(environment, host, settings.call_seconds)
+    return Sessions(
+        environment,
+        place or environment,
+        capacity=settings.max_sessions or getattr(place, "capacity", 1024),
+        idle_seconds=settings.idle_seconds,
+        call_seconds=settings.call_seconds,
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(sessions: Sessions, count: Callable[[int], object]) -> AsyncGenerator[None]:
+    """Keep sessions from the start of a server to its end, and count those that were left idle."""
+
+    async def collect() -> None:
+        while True:
+            await asyncio.sleep(min(10.0, sessions.idle_seconds / 4))
+            count(await sessions.collect())
+
+    async with contextlib.AsyncExitStack() as stack:
+        if sessions.place is not sessions.environment:
+            await stack.enter_async_context(cast("Any", sessions.place))
+            await (await sessions.place.open()).close()  # what cannot start is told at the start
+        stack.push_async_callback(sessions.close_all)
+        collecting = asyncio.create_task(collect())
+        stack.callback(collecting.cancel)
+        yield
 
 
 def _add_errors(app: FastAPI, meters: Meters) -> None:

@@ -1,9 +1,8 @@
 """A server that AgentGym's own clients understand, for the five environments that they know."""
 
-import asyncio
 import contextlib
+import logging
 import math
-from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 import attrs
@@ -14,11 +13,13 @@ from starlette.exceptions import HTTPException
 from agentgym_core.errors import FormatError
 from agentgym_core.protocols import Environment
 from agentgym_core.serving.dialects import Row, number_of, row_of
-from agentgym_core.serving.places import place_of
+from agentgym_core.serving.guard import Guard
 from agentgym_core.serving.protocol import Json, core_version, observation_from_json
-from agentgym_core.serving.server import Guard, ServerSettings, TaskFinder
+from agentgym_core.serving.server import ServerSettings, TaskFinder, make_sessions, running
 from agentgym_core.serving.sessions import Refused, Seat, Sessions
 from agentgym_core.types import Observation, Task
+
+log = logging.getLogger(__name__)
 
 JsonBody = Annotated[Json | None, Body()]
 
@@ -49,28 +50,12 @@ def make_upstream_app(environment: Environment, name: str, settings: ServerSetti
         ConfigError: AgentGym has no server for it.
     """
     row = row_of(name, "--dialect")
-    host = attrs.evolve(settings.host, workers=settings.workers or settings.host.workers)
-    place = place_of(environment, host, settings.call_seconds)
-    sessions = Sessions(
-        environment,
-        place or environment,
-        capacity=settings.max_sessions or getattr(place, "capacity", 1024),
-        idle_seconds=settings.idle_seconds,
-        call_seconds=settings.call_seconds,
+    sessions = make_sessions(environment, settings)
+    app = FastAPI(
+        title=f"{name}, as AgentGym served it",
+        version=core_version(),
+        lifespan=lambda _: running(sessions, log_idle),
     )
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            if place is not None:
-                await stack.enter_async_context(place)
-                await (await place.open()).close()  # what cannot start is told at the start
-            stack.push_async_callback(sessions.close_all)
-            collecting = asyncio.create_task(_collect(sessions))
-            yield
-            collecting.cancel()
-
-    app = FastAPI(title=f"{name}, as AgentGym served it", version=core_version(), lifespan=lifespan)
     app.add_middleware(Guard, token=settings.token)
 
     @app.exception_handler(Refused)
@@ -84,10 +69,10 @@ def make_upstream_app(environment: Environment, name: str, settings: ServerSetti
     return app
 
 
-async def _collect(sessions: Sessions) -> None:
-    while True:
-        await asyncio.sleep(min(10.0, sessions.idle_seconds / 4))
-        await sessions.collect()
+def log_idle(num: int) -> None:
+    """Sessions whose clients have gone."""
+    if num:
+        log.info("%d idle sessions were closed", num)
 
 
 class Guests:
