@@ -16,7 +16,7 @@ from agentgym_core.structure import construct, join, structure, unstructure
 Dialect = Literal["agentgym", "upstream"]
 """What the servers of `env_addr` speak: this project's protocol, or that of AgentGym's servers."""
 
-_RESERVED: Mapping[str, Any] = {
+RUN_KEYS: Mapping[str, Any] = {
     "weight": float,
     "split": str,
     "host": HostSettings,
@@ -69,8 +69,8 @@ def environment_block(
     reserved: dict[str, Any] = {}
     if is_block(fields):
         fields = dict(fields)
-        for key in _RESERVED.keys() & fields.keys():
-            reserved[key] = structure(_RESERVED[key], fields.pop(key), join(path, key))
+        for key in RUN_KEYS.keys() & fields.keys():
+            reserved[key] = structure(RUN_KEYS[key], fields.pop(key), join(path, key))
     elsewhere = {key: reserved.pop(key, None) for key in ("python", "env_addr", "dialect")}
     component = _elsewhere(fields, elsewhere, path, catalog)
     if component is None:

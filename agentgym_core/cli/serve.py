@@ -1,15 +1,17 @@
 """`agentgym serve`."""
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import click
 
 from agentgym_core.catalog import Catalog
-from agentgym_core.document import parse_overrides
-from agentgym_core.environments import environment_block
+from agentgym_core.document import is_block, parse_overrides, read_document
+from agentgym_core.environments import RUN_KEYS, environment_block
 from agentgym_core.errors import ConfigError
 from agentgym_core.protocols import Environment
+from agentgym_core.stages import split_stages
 from agentgym_core.wording import origin
 
 TOKEN = "AGENTGYM_TOKEN"
@@ -19,6 +21,11 @@ TOKEN = "AGENTGYM_TOKEN"
 @click.command()
 @click.argument("name")
 @click.argument("options", nargs=-1)
+@click.option(
+    "--recipe",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Take fields of the environment from the YAML file of a run; OPTIONS go over them.",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option(
     "--host",
@@ -58,6 +65,7 @@ TOKEN = "AGENTGYM_TOKEN"
 def serve(
     name: str,
     options: tuple[str, ...],
+    recipe: Path | None,
     port: int,
     host: str,
     workers: int | None,
@@ -79,7 +87,8 @@ def serve(
             f"{error.name} is not installed: pip install 'agentgym-core[serve]'"
         ) from error
     catalog = Catalog.installed()
-    block = environment_block({"use": name, **parse_overrides(options)}, name, catalog)
+    fields = {} if recipe is None else _fields(recipe, name)
+    block = environment_block({"use": name, **fields, **parse_overrides(options)}, name, catalog)
     settings = ServerSettings(
         workers=workers,
         max_sessions=max_sessions,
@@ -91,6 +100,24 @@ def serve(
     make = make_upstream_app if dialect == "upstream" else make_app
     app = make(block.component, name, settings)
     run(app, listen(host, port), block.component, name)
+
+
+def _fields(recipe: Path, name: str) -> dict[str, Any]:
+    """What a run says of an environment, without the keys that are the run's own.
+
+    Raises:
+        ConfigError: it has no such environment.
+    """
+    _, stages = split_stages(read_document(recipe), {})
+    found: list[Any] = []
+    for values in (stage.values for stage in stages):
+        found += values.get("environments") or [values.get("environment")]
+    for block in found:
+        if is_block(block) and block.get("use") == name:
+            return {key: value for key, value in block.items() if key not in {"use", *RUN_KEYS}}
+        if block == name:
+            return {}
+    raise ConfigError(f"--recipe: {recipe} has no environment {name}")
 
 
 def listen(host: str, port: int) -> socket.socket:
