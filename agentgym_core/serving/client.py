@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import functools
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -195,7 +196,7 @@ class RemoteEnvironment(DistantEnvironment):
 
     @property
     def _info(self) -> EnvironmentInfo:
-        return _info(self.env_addr, self.use, tuple(sorted(self.options.items(), key=str)))
+        return _info(self.env_addr, self.use, json.dumps(dict(self.options), sort_keys=True))
 
     async def _ask(self, call: str, **arguments: Any) -> Any:
         try:
@@ -262,8 +263,8 @@ def _http() -> httpx.Client:
 
 
 @functools.lru_cache(maxsize=64)
-def _info(addresses: tuple[str, ...], use: str, options: tuple[Any, ...]) -> EnvironmentInfo:
-    return check_info(ask(addresses, "GET", "/info"), addresses[0], use, dict(options))
+def _info(addresses: tuple[str, ...], use: str, options: str) -> EnvironmentInfo:
+    return check_info(ask(addresses, "GET", "/info"), addresses[0], use, json.loads(options))
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,6 +1,7 @@
 """The client: what it refuses, how it spreads sessions, what it does when nobody answers."""
 
 import asyncio
+import pickle
 import socket
 import time
 
@@ -74,6 +75,16 @@ def test_other_options_are_refused(address, options, message):
 
 def test_its_own_options_may_be_said(address):
     assert len(remote(address, longest=6, fault="").tasks("train")) == 6
+
+
+def test_options_may_be_lists(textcraft_server):
+    options = {"depths": [1, 2], "num_goals": 20}
+    there = RemoteEnvironment(use="textcraft", env_addr=[textcraft_server], options=options)
+    assert there.tasks("test")
+    assert pickle.loads(pickle.dumps(there)) == there
+    other = attrs.evolve(there, options={"depths": [1, 3]})
+    with pytest.raises(ConfigError, match=r"with depths=\[1, 2\], and \[1, 3\] is wanted"):
+        other.tasks("test")
 
 
 def test_another_protocol_is_refused(monkeypatch):
