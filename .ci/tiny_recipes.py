@@ -30,7 +30,7 @@ def train(recipe: Path, folder: str) -> None:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [row for row in rows if row["stage"] == "reinforce" and row["phase"] == "train"]
     assert len(steps) == 3, rows
-    assert all(row["episodes"] == 64 and row["dropped"] == 0 for row in steps), steps
+    assert all(row["episodes"] > 0 and row["dropped"] == 0 for row in steps), steps
     end = [row["success"] for row in rows if row["phase"] == "evaluation"][-1]
     seconds = time.perf_counter() - start
     shown = ", ".join(f"{row['success']:.2f}" for row in steps)

@@ -1,5 +1,6 @@
 """`agentgym serve`."""
 
+import logging
 import socket
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ def serve(
         raise ConfigError(
             f"{error.name} is not installed: pip install 'agentgym-core[serve]'"
         ) from error
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s: %(message)s")
     catalog = Catalog.installed()
     fields = {} if recipe is None else _fields(recipe, name)
     block = environment_block({"use": name, **fields, **parse_overrides(options)}, name, catalog)

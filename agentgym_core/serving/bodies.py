@@ -1,15 +1,24 @@
 """Requests and answers of the server, as `/docs` describes them."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _is_utf8(text: str) -> str:
+    """Half a character, which JSON can carry, cannot be answered."""
+    text.encode()
+    return text
+
+
+Text = Annotated[str, AfterValidator(_is_utf8)]
 
 
 class TaskBody(BaseModel):
     """A task, as `GET /tasks` lists it."""
 
-    id: str
-    category: str = ""
+    id: Text
+    category: Text = ""
     data: dict[str, Any] = {}
 
 
@@ -20,19 +29,21 @@ class _Body(BaseModel):
 class CreateBody(_Body):
     """Open a session."""
 
-    key: str = Field("", max_length=200, description="Asking again with it gives the same session.")
+    key: Text = Field(
+        "", max_length=200, description="Asking again with it gives the same session."
+    )
 
 
 class IdBody(_Body):
     """Of a session."""
 
-    id: str
+    id: Text
 
 
 class ResetBody(IdBody):
     """Begin a task."""
 
-    task: TaskBody | str = Field(description="A task of `GET /tasks`, or its id.")
+    task: TaskBody | Text = Field(description="A task of `GET /tasks`, or its id.")
     seed: int = Field(0, ge=0, lt=2**63)
     episode: int | None = Field(
         None, ge=0, lt=2**63, description="Grows with each reset; one number is begun once."
@@ -42,7 +53,7 @@ class ResetBody(IdBody):
 class StepBody(IdBody):
     """Take an action."""
 
-    action: str
+    action: Text
     step: int | None = Field(
         None, ge=1, lt=2**63, description="1 after a reset; one number is applied once."
     )
@@ -51,14 +62,14 @@ class StepBody(IdBody):
 class ParseBody(_Body):
     """A reply of the policy."""
 
-    text: str
+    text: Text
 
 
 class RenderBody(_Body):
     """An action to write as a reply."""
 
-    action: str
-    thought: str = ""
+    action: Text
+    thought: Text = ""
 
 
 class ErrorBody(BaseModel):

@@ -5,6 +5,7 @@ import collections
 import contextlib
 import itertools
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -89,10 +90,10 @@ class WorkerProcess:
 
     info: EnvironmentInfo
     """What the worker said of its environment."""
-    hello: Mapping[str, Any]
 
     def __init__(self, blueprint: Blueprint) -> None:
         self.blueprint = blueprint
+        self.hello: Mapping[str, Any] = {}
         self.num_opened = 0
         self._numbers = itertools.count()
         self._pending: dict[int, asyncio.Future[Any]] = {}
@@ -138,7 +139,8 @@ class WorkerProcess:
                 ) from error
             finally:
                 os.close(life)
-        threading.Thread(target=self._listen, name="agentgym-worker", daemon=True).start()
+        for work in (self._listen, self._reap):
+            threading.Thread(target=work, name="agentgym-worker", daemon=True).start()
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         self._writer.write(frame(self.blueprint.to_json()))
         try:
@@ -240,12 +242,18 @@ class WorkerProcess:
         return tuple(child.pid for child in children)
 
     def _listen(self) -> None:
-        """Keep the last lines that it prints, and reap it: in a thread of its own."""
+        """Keep the last lines that it prints: in a thread of its own."""
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
                 self._last_words.append(line.decode(errors="replace").rstrip())
-        self._process.wait()
+
+    def _reap(self) -> None:
+        """Wait for the supervisor; if it was killed, do its work: in a thread of its own."""
+        killed = self._process.wait() < 0
+        if killed and self.hello:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.hello["pid"], signal.SIGKILL)
         self.gone.set()
 
     def _obituary(self) -> str:
@@ -255,7 +263,7 @@ class WorkerProcess:
 
     def _no_worker(self) -> Exception:
         """Why it did not even greet."""
-        words = " | ".join(list(self._last_words)[-3:])
+        words = " | ".join(list(self._last_words)[-3:]) or "it ended without a word"
         python = self.blueprint.python
         if python is None:
             return EnvironmentFailure(self._obituary())

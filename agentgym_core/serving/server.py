@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any, cast
@@ -13,8 +14,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
-from agentgym_core.contract import corpus_of, tasks_of
-from agentgym_core.errors import AgentGymError, FormatError
+from agentgym_core.contract import calling, corpus_of, tasks_of
+from agentgym_core.errors import AgentGymError, EnvironmentFailure, FormatError
 from agentgym_core.protocols import Environment
 from agentgym_core.serving.bodies import (
     ERRORS,
@@ -45,6 +46,8 @@ from agentgym_core.serving.protocol import (
 )
 from agentgym_core.serving.sessions import Refused, Seat, Sessions
 from agentgym_core.types import Task
+
+log = logging.getLogger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -100,6 +103,12 @@ def make_sessions(environment: Environment, settings: ServerSettings) -> Session
     )
 
 
+async def _try_to_open(sessions: Sessions) -> None:
+    """What cannot start is told at the start."""
+    with calling(sessions.environment, "open", EnvironmentFailure):
+        await (await sessions.place.open()).close()
+
+
 @contextlib.asynccontextmanager
 async def running(sessions: Sessions, count: Callable[[int], object]) -> AsyncGenerator[None]:
     """Keep sessions from the start of a server to its end, and count those that were left idle."""
@@ -112,7 +121,7 @@ async def running(sessions: Sessions, count: Callable[[int], object]) -> AsyncGe
     async with contextlib.AsyncExitStack() as stack:
         if sessions.place is not sessions.environment:
             await stack.enter_async_context(cast("Any", sessions.place))
-            await (await sessions.place.open()).close()  # what cannot start is told at the start
+        await _try_to_open(sessions)
         stack.push_async_callback(sessions.close_all)
         collecting = asyncio.create_task(collect())
         stack.callback(collecting.cancel)
@@ -123,6 +132,8 @@ def _add_errors(app: FastAPI, meters: Meters) -> None:
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Any) -> Response:
         meters.errors.labels(error.kind).inc()
+        if error.status >= 500:
+            log.warning("%s: %s", error.kind, error.message)
         return error_answer(error.status, error.kind, error.message)
 
     @app.exception_handler(RequestValidationError)

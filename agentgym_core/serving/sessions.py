@@ -161,13 +161,13 @@ class Sessions:
                 if action == seat.action:
                     return seat
                 raise Refused(409, "other-action", f"step {number} was another action")
+            self._check_use(seat)
             if number is not None and number != seat.step + 1:
                 raise Refused(
                     409, "wrong-step", f"step {number} came, and step {seat.step + 1} is next"
                 )
             if seat.over:
                 raise Refused(409, "episode-over", "the episode has ended: POST /reset to go on")
-            self._check_use(seat)
             seat.observation = await self._observe(seat, "step", action, breaks=True)
             seat.step += 1
             seat.action = action
@@ -226,6 +226,8 @@ class Sessions:
             except (EnvironmentFailure, TypeError, ValueError) as error:
                 raise Refused(500, "environment-failed", str(error)) from error
         except Refused as refused:
+            if seat.id not in self._seats:
+                raise Refused(404, "unknown-session", "the session was closed") from refused
             if breaks or refused.status in (503, 504):
                 seat.broken = refused.message
             raise

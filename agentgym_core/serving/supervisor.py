@@ -16,17 +16,17 @@ import signal
 import sys
 import time
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _REAP_SECONDS = 5.0
 
 
 def main() -> None:
     """`python -m agentgym_core.serving.supervisor LIFE PIPE`, two file descriptors."""
     life, pipe = int(sys.argv[1]), int(sys.argv[2])
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     worker = os.fork()
     if worker == 0:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # should the supervisor itself be killed
         os.close(life)
         os.setpgid(0, 0)
         from agentgym_core.serving.worker import serve
@@ -38,6 +38,12 @@ def main() -> None:
         os.setpgid(worker, worker)
     _wait(worker, life)
     _end(worker)
+
+
+def _prctl(option: int, value: int) -> None:
+    """Linux alone has it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _wait(worker: int, life: int) -> None:

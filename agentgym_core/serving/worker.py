@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import importlib
 import json
+import os
 import platform
 import socket
 import struct
@@ -113,6 +114,7 @@ class _Worker:
         return {
             "info": info_to_json(info),
             "python": platform.python_version(),
+            "pid": os.getpid(),
             "core": core_version(),
             "runs_in": self._environment.runs_in,
             "sessions_per_process": self._environment.sessions_per_process,

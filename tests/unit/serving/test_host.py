@@ -323,6 +323,24 @@ def test_what_a_worker_started_ends_with_it():
     asyncio.run(grandchild())
 
 
+def test_a_supervisor_that_is_killed_takes_its_worker_along():
+    async def killed():
+        async with host() as workers:
+            session = await workers.open()
+            await session.reset(task(3), 0)
+            process = session._process
+            old = process.pids
+            os.kill(process._process.pid, signal.SIGKILL)
+            await settled(process)
+            assert (await session.step("down")).text == "The number is 2."
+            _, alive = psutil.wait_procs(
+                [psutil.Process(pid) for pid in old if psutil.pid_exists(pid)], timeout=5
+            )
+            return alive, workers.num_restored
+
+    assert asyncio.run(killed()) == ([], 1)
+
+
 def test_sessions_in_threads_do_not_stop_the_loop():
     async def ticks():
         before = threading.active_count()

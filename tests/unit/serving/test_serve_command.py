@@ -48,6 +48,15 @@ def test_a_wrong_field():
     )
 
 
+def test_what_cannot_open_is_told_at_the_start():
+    corpus = "retriever={bm25: {corpus: no-such-file.jsonl}}"
+    with (
+        pytest.raises(AssertionError, match="there is no file no-such-file"),
+        serving("searchqa", corpus, "--port", "0"),
+    ):
+        raise RuntimeError("it must not come so far")
+
+
 def test_a_port_that_is_taken():
     with serving("textcraft", "--port", "0") as (address, _):
         port = address.rpartition(":")[2]

@@ -1,6 +1,7 @@
 """The server by itself, asked by a plain HTTP client."""
 
 import concurrent.futures
+import json
 import time
 
 import httpx
@@ -17,7 +18,8 @@ class Caller:
         self.http = httpx.Client(base_url=address, trust_env=False, timeout=20, **options)
 
     def post(self, path, **body):
-        answer = self.http.post(path, json=body)
+        headers = {"Content-Type": "application/json"}
+        answer = self.http.post(path, content=json.dumps(body), headers=headers)
         return answer.status_code, answer.json()
 
     def get(self, path, **query):
@@ -146,6 +148,8 @@ def test_a_session_that_is_created_twice_with_one_key_is_one(caller):
         ("/reset", {"id": "nobody", "task": "countdown_1"}, (404, "unknown-session")),
         ("/step", {"action": "down"}, (422, "invalid")),
         ("/step", {"id": "x", "action": 3}, (422, "invalid")),
+        ("/step", {"id": "x", "action": "\ud800"}, (422, "invalid")),
+        ("/render", {"action": "\ud800"}, (422, "invalid")),
         ("/step", {"id": "x", "action": "down", "step": 0}, (422, "invalid")),
         ("/step", {"id": "x", "action": "down", "setp": 1}, (422, "invalid")),
         ("/reset", {"id": "x", "task": "countdown_1", "seed": -1}, (422, "invalid")),
@@ -211,6 +215,35 @@ def test_a_body_of_unknown_length(caller):
     assert answer.status_code == 413
 
 
+def test_a_body_that_is_no_json(caller):
+    headers = {"Content-Type": "application/json"}
+    for body in (b"\xff", b"[" * 100_000, b"{"):
+        answer = caller.http.post("/step", content=body, headers=headers)
+        assert answer.status_code in (400, 422)
+        assert answer.json()["error"]["type"] == "invalid"
+
+
+def test_a_session_that_is_closed_during_a_step_says_so():
+    with served(Countdown(fault="hang", place="process"), workers=1) as address:
+        caller = Caller(address)
+        name = caller.session(1)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            step = pool.submit(
+                httpx.post,
+                f"{address}/step",
+                json={"id": name, "action": "down"},
+                timeout=20,
+            )
+            time.sleep(0.3)
+            assert caller.post("/close", id=name) == (200, {"closed": True})
+            answer = step.result()
+        assert (answer.status_code, answer.json()["error"]["message"]) == (
+            404,
+            "the session was closed",
+        )
+        caller.http.close()
+
+
 def test_a_server_that_is_full_says_when_to_come_again(monkeypatch):
     monkeypatch.setattr("agentgym_core.serving.sessions.WAIT_SECONDS", 0.2)
     with served(Countdown(), max_sessions=2) as address:
@@ -251,7 +284,6 @@ def test_a_token_is_demanded():
 @pytest.mark.parametrize(
     ("fault", "path", "expected"),
     [
-        ("open", "/create", (500, "environment-failed")),
         ("reset", "/reset", (422, "task-refused")),
         ("step", "/step", (500, "environment-failed")),
         ("hang", "/step", (504, "environment-timeout")),
@@ -261,14 +293,13 @@ def test_what_fails_in_the_environment_is_told_apart(fault, path, expected, monk
     monkeypatch.setattr("agentgym_core.serving.sessions.GRACE_SECONDS", 0.1)
     with served(Countdown(fault=fault), call_seconds=0.3) as address:
         caller = Caller(address)
-        status, made = caller.post("/create")
-        answer = (status, made)
-        if path != "/create":
-            answer = caller.post("/reset", id=made["id"], task="countdown_1")
+        made = caller.post("/create")[1]
+        answer = caller.post("/reset", id=made["id"], task="countdown_1")
         if path == "/step":
             answer = caller.post("/step", id=made["id"], action="down", step=1)
-            again = caller.post("/step", id=made["id"], action="down", step=1)
-            assert kind(again) == (409, "broken-session")
+            for number in (1, 2, 7):
+                again = caller.post("/step", id=made["id"], action="down", step=number)
+                assert kind(again) == (409, "broken-session")
         assert kind(answer) == expected
         assert "Countdown (package agentgym-core" in answer[1]["error"]["message"]
         caller.http.close()

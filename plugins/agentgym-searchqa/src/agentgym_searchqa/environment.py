@@ -91,6 +91,11 @@ class SearchQA(Environment):
             raise ValueError(
                 "`endless_guesses` would pay every guess its `reward: f1`: give `reward: em`"
             )
+        if not isinstance(self.retriever, Retrieval | None):
+            raise ValueError(
+                f"`retriever` is {self.retriever!r}: in Python, give a Retrieval, such as "
+                "Retrieval(bm25=BM25(corpus='corpus.jsonl'))"
+            )
         if self.data is not None and self.retriever is None:
             raise ValueError(
                 "`data` asks about more than the Factbook knows: give a `retriever`, such as "
