@@ -155,7 +155,10 @@ class WorkerProcess:
             await asyncio.to_thread(self.gone.wait, _GRACE_SECONDS)
             raise self._no_worker()
         if "error" in hello:
-            raise _error(hello["error"])
+            told = hello["error"]
+            if self.blueprint.python:
+                told = {**told, "message": f"{told['message']} (in {self.blueprint.python})"}
+            raise _error(told)
         self.hello = hello
         self.info = info_from_json(hello["info"], self.blueprint.use)
         self._reading = asyncio.create_task(self._read(reader))

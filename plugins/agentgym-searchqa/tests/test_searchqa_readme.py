@@ -1,6 +1,7 @@
 """The README's code, transcript and tables are what they say."""
 
 import ast
+import asyncio
 import contextlib
 import io
 import json
@@ -41,6 +42,34 @@ def test_what_the_policy_is_told():
     assert SearchQA().instructions() + "\n" == blocks("text")[1]
 
 
+OWN = SearchQA(
+    data="my-questions", sets=["nq"], retriever=Retrieval(bm25=Bm25(corpus="my-corpus.jsonl"))
+)
+
+
+def test_questions_of_your_own(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    (files,) = (text for text in blocks("text") if "my-questions" in text)
+    for line in files.splitlines():
+        path, row = line.split(maxsplit=1)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(row + "\n")
+    (task,) = OWN.tasks("test")
+    assert "has 1 questions" in caplog.text
+
+    async def played():
+        session = await OWN.open()
+        await session.reset(task, 0)
+        found = await session.step("<search>log of the Amber</search>")
+        last = await session.step("<answer>Ines Varga</answer>")
+        await session.close()
+        return found.text, last.success
+
+    text, success = asyncio.run(played())
+    assert "Doc 1 (Title: The Amber) A ship built in Gdansk." in text
+    assert success
+
+
 def test_the_yaml_composes():
     catalog = Catalog.of_modules(plugin)
     built = [
@@ -54,6 +83,7 @@ def test_the_yaml_composes():
         SearchQA(retriever=Retrieval(bm25=corpus)),
         SearchQA(retriever=server),
         SearchQA(data="data/searchqa", sets=["nq", "hotpotqa"], retriever=server),
+        OWN,
         SearchQA(sets=["one-hop"], num_questions=8, num_passages=1, max_passage_chars=60),
     ]
     (evaluation,) = [yaml.safe_load(t).get("evaluation") for t in blocks("yaml") if "evaluat" in t]

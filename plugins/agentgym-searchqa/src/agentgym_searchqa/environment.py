@@ -94,7 +94,7 @@ class SearchQA(Environment):
         if not isinstance(self.retriever, Retrieval | None):
             raise ValueError(
                 f"`retriever` is {self.retriever!r}: in Python, give a Retrieval, such as "
-                "Retrieval(bm25=BM25(corpus='corpus.jsonl'))"
+                "Retrieval(bm25=Bm25(corpus='corpus.jsonl'))"
             )
         if self.data is not None and self.retriever is None:
             raise ValueError(
