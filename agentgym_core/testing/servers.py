@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import re
 import socket
 import subprocess
@@ -13,6 +14,17 @@ from typing import Any
 
 from agentgym_core.protocols import Environment
 from agentgym_core.serving.process import Blueprint
+
+
+def lasting_port() -> int:
+    """A free port that stays free while its server is away.
+
+    Below those that the system gives to outgoing connections, one of which could take it.
+    """
+    for port in random.SystemRandom().sample(range(15_000, 30_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 @contextlib.contextmanager

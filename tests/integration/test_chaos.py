@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from agentgym_core.rollout import Attempts, Table, play_groups
 from agentgym_core.serving.client import RemoteEnvironment
 from agentgym_core.serving.host import HostSettings
 from agentgym_core.testing.proxy import bad_line
+from agentgym_core.testing.servers import lasting_port
 from agentgym_core.testing.worlds import Countdown
 from agentgym_core.types import Ending, Sampling
 
@@ -41,8 +41,7 @@ class Server:
     """One of the two, always at the same port."""
 
     def __init__(self):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = lasting_port()
         self.address = f"http://127.0.0.1:{self.port}"
         self.start()
 
@@ -189,4 +188,5 @@ def test_chaos():
 
     _, alive = psutil.wait_procs(started, timeout=10)
     assert alive == []
-    assert {child.pid for child in psutil.Process().children(recursive=True)} == before
+    left = {child.pid for child in psutil.Process().children(recursive=True)}
+    assert left <= before, "no process is left"

@@ -2,7 +2,6 @@
 
 import asyncio
 import pickle
-import socket
 import time
 
 import attrs
@@ -13,7 +12,7 @@ from agentgym_core.serving.client import RemoteEnvironment
 from agentgym_core.serving.host import HostSettings
 from agentgym_core.serving.servers import ServerLost, SessionRefused
 from agentgym_core.testing.proxy import bad_line
-from agentgym_core.testing.servers import served
+from agentgym_core.testing.servers import lasting_port, served
 from agentgym_core.testing.worlds import Countdown
 from agentgym_core.types import Task
 
@@ -32,11 +31,6 @@ def place(environment, call_seconds=10.0):
 def address():
     with served(Countdown(longest=6)) as found:
         yield found
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
 
 
 def test_everything_but_the_sessions_is_the_servers(address):
@@ -96,7 +90,7 @@ def test_another_protocol_is_refused(monkeypatch):
 
 
 def test_nobody_there():
-    nobody = f"http://127.0.0.1:{free_port()}"
+    nobody = f"http://127.0.0.1:{lasting_port()}"
     with pytest.raises(ServerLost, match=f"no server of env_addr answers: {nobody}: ConnectError"):
         remote(nobody).tasks("train")
 
@@ -129,7 +123,7 @@ def test_sessions_are_spread_over_the_servers():
 
 
 def test_a_lost_server_is_left_out_and_taken_back():
-    port = free_port()
+    port = lasting_port()
     gone = f"http://127.0.0.1:{port}"
 
     async def number_there(opens):
@@ -155,7 +149,7 @@ def test_a_lost_server_is_left_out_and_taken_back():
 
 
 def test_a_server_that_serves_something_else_after_a_restart_is_left_out():
-    port = free_port()
+    port = lasting_port()
 
     async def changed():
         with served(Countdown(), port=port) as address:
