@@ -164,7 +164,7 @@ def test_chaos():
         assert left <= 8, "few sessions are left to be collected"
         children = psutil.Process().children(recursive=True)
         started = [child for child in children if child.pid not in before]
-        assert len(started) > 2, "servers, and the workers of at least one"
+        assert len(started) >= 2, "the servers, with the workers that are left of them"
     undisturbed = asyncio.run(play(Countdown(longest=LONGEST), {}, LONGEST))
     right = {group.task.id: transcript(group) for group in undisturbed}
 
