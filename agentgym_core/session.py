@@ -174,8 +174,14 @@ class EpisodeSession:
             ) from error
 
 
-async def within(seconds: float, name: str, call: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """Await a call of an environment, but no longer than that.
+async def within(
+    seconds: float,
+    name: str,
+    call: Callable[..., Awaitable[T]],
+    *args: Any,
+    limit: str = "limits.max_call_seconds",
+) -> T:
+    """Await a call of an environment, but no longer than that; `limit` is the key that says so.
 
     A call that blocks the thread cannot be cut short.
 
@@ -188,7 +194,5 @@ async def within(seconds: float, name: str, call: Callable[..., Awaitable[T]], *
             return await call(*args)
     except TimeoutError:
         if deadline.expired():
-            raise TimeoutError(
-                f"it did not answer {name} within limits.max_call_seconds={seconds:g}"
-            ) from None
+            raise TimeoutError(f"it did not answer {name} within {limit}={seconds:g}") from None
         raise

@@ -12,11 +12,9 @@ from agentgym_core.document import is_block, parse_overrides, read_document
 from agentgym_core.environments import RUN_KEYS, environment_block
 from agentgym_core.errors import ConfigError
 from agentgym_core.protocols import Environment
+from agentgym_core.serving.servers import TOKEN
 from agentgym_core.stages import split_stages
 from agentgym_core.wording import origin
-
-TOKEN = "AGENTGYM_TOKEN"
-"""The environment variable that holds the token, at both ends."""
 
 
 @click.command()

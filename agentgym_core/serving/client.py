@@ -56,7 +56,6 @@ class EnvClient(Session):
         self._episode = -1
         self._step = 0
         self._closed = False
-        self._seen: Observation | None = None
 
     async def reset(self, task: Task, seed: int) -> Observation:
         """Begin the task."""

@@ -5,6 +5,7 @@ import atexit
 import functools
 import json
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from agentgym_core.serving.process import Blueprint, WorkerProcess
@@ -20,11 +21,14 @@ class Desk:
     def __init__(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint
         self._worker: WorkerProcess | None = None
+        self._hello: Mapping[str, Any] = {}
         self._starting = asyncio.Lock()
 
     def hello(self) -> Any:
         """What it says of itself: `info`, `runs_in`, `sessions_per_process`, `splits`."""
-        return _wait_for(self._running()).hello
+        if not self._hello:  # an environment is asked in every turn of an episode
+            self._hello = _wait_for(self._running()).hello
+        return self._hello
 
     def ask(self, call: str, **arguments: Any) -> Any:
         """Something that needs no session, such as `tasks`.

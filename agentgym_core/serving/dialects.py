@@ -69,6 +69,8 @@ class Row:
     """Fields of its answers, and the keys of `Observation.info` that they stand for."""
     extras: tuple[str, ...] = ()
     """Other paths that are asked with a session's number."""
+    closed: Mapping[str, str] | None = None
+    """What a close answers; None for whether there was such a session."""
     judge: Callable[[Json, float], Verdict]
     """What the answer to a step means; the number is the score before it."""
     fault: Callable[[Any], str]
@@ -279,6 +281,7 @@ _WEBARENA = Row(
     opens_with_observation=True,
     takes="reply",
     info={"sites": "sites", "object": "intent"},
+    closed={"closed": "closed"},
     judge=_judge_webarena,
     fault=_said_in_words,
     error=_in_words,

@@ -122,11 +122,6 @@ class Host:
             raise
         return session
 
-    async def ask(self, call: str, **arguments: Any) -> Any:
-        """Something that needs no session, such as `parse`."""
-        slot = next((slot for slot in self.slots if slot.alive), self.slots[0])
-        return await (await self.process_of(slot)).call(call, self.call_seconds, **arguments)
-
     def _free_slot(self) -> Slot | None:
         """The one with the fewest sessions, and rather one that runs already."""
         free = [

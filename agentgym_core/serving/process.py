@@ -18,7 +18,7 @@ import psutil
 
 from agentgym_core.errors import ConfigError, EnvironmentFailure, FormatError
 from agentgym_core.protocols import Environment
-from agentgym_core.serving.protocol import EnvironmentInfo, Json, info_from_json
+from agentgym_core.serving.protocol import Json
 from agentgym_core.serving.worker import frame, receive
 from agentgym_core.structure import unstructure
 
@@ -88,12 +88,10 @@ class Blueprint:
 class WorkerProcess:
     """A running worker. `call` is safe to use from many tasks at once."""
 
-    info: EnvironmentInfo
-    """What the worker said of its environment."""
-
     def __init__(self, blueprint: Blueprint) -> None:
         self.blueprint = blueprint
         self.hello: Mapping[str, Any] = {}
+        """What it said of itself: its `info`, `pid`, `runs_in`, `splits` and so on."""
         self.num_opened = 0
         self._numbers = itertools.count()
         self._pending: dict[int, asyncio.Future[Any]] = {}
@@ -160,7 +158,6 @@ class WorkerProcess:
                 told = {**told, "message": f"{told['message']} (in {self.blueprint.python})"}
             raise _error(told)
         self.hello = hello
-        self.info = info_from_json(hello["info"], self.blueprint.use)
         self._reading = asyncio.create_task(self._read(reader))
 
     async def call(self, call: str, seconds: float, **arguments: Any) -> Any:

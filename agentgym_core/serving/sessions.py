@@ -42,6 +42,8 @@ class Seat:
     """One session, and where its episode stands."""
 
     id: str
+    key: str
+    """By which its client may ask for it again; empty if it gave none."""
     session: Session
     last_seen: float
     episode: int = -1
@@ -84,6 +86,7 @@ class Sessions:
         self._seats: dict[str, Seat] = {}
         self._keys: dict[str, asyncio.Task[Seat]] = {}
         self._room = asyncio.Semaphore(capacity)
+        self._seconds = call_seconds + (0 if place is environment else GRACE_SECONDS)
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -100,7 +103,7 @@ class Sessions:
             self._keys[key] = asyncio.create_task(self._create(key))
         try:
             return await asyncio.shield(self._keys[key])
-        except BaseException:
+        except Refused:
             self._keys.pop(key, None)
             raise
 
@@ -117,7 +120,8 @@ class Sessions:
         except BaseException:
             self._room.release()
             raise
-        seat = Seat(id=secrets.token_urlsafe(24), session=session, last_seen=time.monotonic())
+        name, now = secrets.token_urlsafe(24), time.monotonic()
+        seat = Seat(id=name, key=key, session=session, last_seen=now)
         self._seats[seat.id] = seat
         return seat
 
@@ -186,7 +190,7 @@ class Sessions:
         seat = self._seats.pop(session_id, None)
         if seat is None:
             return False
-        self._keys = {key: made for key, made in self._keys.items() if not _made(made, seat)}
+        self._keys.pop(seat.key, None)
         seat.broken = "it was closed"
         try:
             await self._call("close", seat.session.close)
@@ -235,7 +239,7 @@ class Sessions:
     async def _call(self, name: str, call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """A call of the environment; whatever fails in it is told apart from a wrong request."""
         try:
-            return await within(self.call_seconds + GRACE_SECONDS, name, call, *arguments)
+            return await within(self._seconds, name, call, *arguments, limit="call_seconds")
         except CallTimeout as error:
             raise Refused(504, "environment-timeout", str(error)) from error
         except WorkerDied as error:
@@ -249,7 +253,3 @@ class Sessions:
             if isinstance(error, TimeoutError):
                 raise Refused(504, "environment-timeout", message) from error
             raise Refused(500, "environment-failed", message) from error
-
-
-def _made(task: asyncio.Task[Seat], seat: Seat) -> bool:
-    return task.done() and task.exception() is None and task.result() is seat

@@ -238,7 +238,7 @@ def _add_sessions(app: FastAPI, row: Row, guests: Guests) -> None:
     async def close(body: JsonBody = None) -> Response:
         """Close a session."""
         closed = await guests.close(_whole(body or {}, row.session))
-        return JSONResponse({"closed": "closed"} if row.use == "webarena" else closed)
+        return JSONResponse(closed if row.closed is None else dict(row.closed))
 
 
 def _add_questions(app: FastAPI, row: Row, guests: Guests) -> None:

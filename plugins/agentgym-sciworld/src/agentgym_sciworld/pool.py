@@ -1,6 +1,6 @@
 """Simulators of this process that wait for their next session.
 
-Starting one takes about a second and a quarter of a gigabyte, a reset only 0.1 s.
+Starting one takes about a second and a tenth of a gigabyte, a reset only 0.1 s.
 """
 
 import atexit

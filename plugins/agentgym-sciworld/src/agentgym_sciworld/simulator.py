@@ -140,7 +140,7 @@ class Simulator:
     def gold_path(self, world: World) -> tuple[str, ...]:
         """The simulator's own solution of a world. What was loaded is lost.
 
-        Takes 0.2 to 4 s, for the genetics tasks 15 s; the same world is remembered.
+        Takes 0.2 to 4 s, for the genetics tasks 10 to 30 s; the same world is remembered.
         """
         if world in self._paths:
             return self._paths[world]
