@@ -6,10 +6,11 @@ from typing import TypeVar
 
 import attrs
 
+from agentgym_core.config import StageConfig
 from agentgym_core.contract import calling, check_horizon, check_selection
 from agentgym_core.errors import Interrupted, RankError, TooManyFailures
 from agentgym_core.handler import Policy
-from agentgym_core.protocols import RoundScheduler, State, StepReport, TaskPool, TaskSampler
+from agentgym_core.protocols import Opens, RoundScheduler, State, StepReport, TaskPool, TaskSampler
 from agentgym_core.ranks import ALONE, Ranks, gathered
 from agentgym_core.rollout import Attempts, Table, play_groups
 from agentgym_core.seeds import derive_seed
@@ -18,6 +19,19 @@ from agentgym_core.types import Group, Sampling
 from agentgym_core.wording import one_line
 
 T = TypeVar("T")
+
+
+def table_of(stage: StageConfig, policy: Policy, places: Mapping[str, Opens]) -> Table:
+    """What a stage's episodes are played with, in training and in evaluation."""
+    return Table(
+        environments={block.name: block.component for block in stage.environments},
+        places=places,
+        agent=stage.agent,
+        policy=policy,
+        rewards=stage.reward,
+        max_retries=stage.training.max_retries,
+        max_call_seconds=stage.limits.max_call_seconds,
+    )
 
 
 @attrs.define(kw_only=True)

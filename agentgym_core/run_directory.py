@@ -106,11 +106,11 @@ def _has_results(folder: Path) -> bool:
 
 def _differences(old: Any, new: Any, path: str) -> list[str]:
     """The places where two documents differ, such as `seed is 3 there and 4 here`."""
-    old, new = _numbered(old), _numbered(new)
-    if not is_block(old) or not is_block(new):
+    there, here = _numbered(old), _numbered(new)
+    if not is_block(there) or not is_block(here):
         return [] if old == new else [f"{path} is {shown(old)} there and {shown(new)} here"]
-    keys = dict.fromkeys([*new, *old])
-    return [found for k in keys for found in _differences(old.get(k), new.get(k), join(path, k))]
+    keys = dict.fromkeys([*here, *there])
+    return [found for k in keys for found in _differences(there.get(k), here.get(k), join(path, k))]
 
 
 def _numbered(value: Any) -> Any:

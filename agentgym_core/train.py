@@ -17,11 +17,10 @@ from agentgym_core.lock import locked
 from agentgym_core.loop import train_stage
 from agentgym_core.metrics import MetricsLog
 from agentgym_core.model import ModelConfig
-from agentgym_core.player import Player
+from agentgym_core.player import Player, table_of
 from agentgym_core.protocols import Opens, RunInfo, StartContext, TaskPool
 from agentgym_core.ranks import ALONE, Ranks, on_first
 from agentgym_core.renderer import Renderer
-from agentgym_core.rollout import Table
 from agentgym_core.run import Run
 from agentgym_core.run_directory import check_resume, check_same, open_folder
 from agentgym_core.serving.places import places
@@ -184,15 +183,6 @@ async def _run_stage(
 
 
 def _player(stage: StageConfig, policy: Policy, opens: Mapping[str, Opens], ranks: Ranks) -> Player:
-    table = Table(
-        environments={block.name: block.component for block in stage.environments},
-        places=opens,
-        agent=stage.agent,
-        policy=policy,
-        rewards=stage.reward,
-        max_retries=stage.training.max_retries,
-        max_call_seconds=stage.limits.max_call_seconds,
-    )
     pools = [
         TaskPool(
             environment=block.name,
@@ -203,7 +193,7 @@ def _player(stage: StageConfig, policy: Policy, opens: Mapping[str, Opens], rank
     ]
     engine = stage.engine
     return Player(
-        table=table,
+        table=table_of(stage, policy, opens),
         pools=tuple(pools),
         tasks=stage.tasks,
         rounds=stage.rounds,

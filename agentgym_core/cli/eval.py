@@ -23,10 +23,11 @@ from agentgym_core.expert import ExpertPolicy
 from agentgym_core.files import refuse_existing, write_json, write_json_lines
 from agentgym_core.handler import ModelPolicy, Policy
 from agentgym_core.model import ModelConfig
+from agentgym_core.player import table_of
 from agentgym_core.protocols import StartContext
 from agentgym_core.records import group_rows
 from agentgym_core.renderer import Renderer
-from agentgym_core.rollout import Table, play_groups
+from agentgym_core.rollout import play_groups
 from agentgym_core.serving.places import places
 from agentgym_core.types import Group
 
@@ -111,15 +112,7 @@ async def _play(
     assert stage.evaluation is not None
     found: dict[str, tuple[Group, ...]] = {}
     async with places(stage.environments, stage.limits.max_call_seconds) as opens:
-        table = Table(
-            environments={block.name: block.component for block in stage.environments},
-            places=opens,
-            agent=stage.agent,
-            policy=policy,
-            rewards=stage.reward,
-            max_retries=stage.training.max_retries,
-            max_call_seconds=stage.limits.max_call_seconds,
-        )
+        table = table_of(stage, policy, opens)
         for sampling in samplings:
             temperature = 1.0 if isinstance(sampling, str) else sampling
             name = sampling if isinstance(sampling, str) else sampling_name(sampling)

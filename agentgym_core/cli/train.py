@@ -10,7 +10,7 @@ import click
 
 from agentgym_core.catalog import Catalog
 from agentgym_core.cli.console import Console, format_seconds, success_table
-from agentgym_core.config import Resume, load_config
+from agentgym_core.config import Resume, RunConfig, load_config
 from agentgym_core.errors import Interrupted
 from agentgym_core.fork import fork as fork_run
 from agentgym_core.learning_curve import plot_learning
@@ -66,19 +66,26 @@ def train(
             context.exit(128 + stopped.signal)
     if ranks.rank == 0:
         with contextlib.suppress(OSError):  # the run is whole, whether or not it can say so
-            _summarize(run.folder, run.name, time.monotonic() - start)
+            _summarize(run, time.monotonic() - start)
 
 
-def _summarize(folder: Path, name: str, seconds: float) -> None:
+def evaluated_tasks(run: RunConfig) -> str:
+    """What the evaluations played, in words."""
+    splits = dict.fromkeys(stage.evaluation.split for stage in run.stages if stage.evaluation)
+    return f"tasks of {' and '.join(splits)}" if "train" in splits else "held-out tasks"
+
+
+def _summarize(run: RunConfig, seconds: float) -> None:
+    folder = run.folder
     log = MetricsLog(folder / "metrics.jsonl")
     plotted = False
     try:
-        plotted = plot_learning(log.rows, folder / "learning.png", name)
+        plotted = plot_learning(log.rows, folder / "learning.png", run.name)
     except ModuleNotFoundError as error:  # the run is whole without its picture
         click.echo(f"\n{error}")
     table = success_table(log.rows)
     if table:
-        click.echo(f"\nSuccess on held-out tasks, with its 95% interval:\n{table}")
+        click.echo(f"\nSuccess on {evaluated_tasks(run)}, with its 95% interval:\n{table}")
     click.echo(f"\nDone in {format_seconds(seconds)}. The run lies in {folder}:")
     click.echo("  metrics.jsonl, rollouts/, checkpoints/, policies/" + ", learning.png" * plotted)
     click.echo(f"Next: agentgym eval {folder}")

@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from agentgym_core.catalog import Catalog
+from agentgym_core.cli.train import evaluated_tasks
 from agentgym_core.config import load_config
 from agentgym_core.errors import ConfigError
 
@@ -14,6 +15,14 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 
 def load(name):
     return load_config(RECIPES / name, [], Catalog.installed())
+
+
+@pytest.mark.parametrize(
+    ("name", "played"),
+    [("quickstart.yaml", "held-out tasks"), ("mixed_tiny.yaml", "tasks of train")],
+)
+def test_a_run_says_which_tasks_its_success_is_of(name, played):
+    assert evaluated_tasks(load(name)) == played
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)

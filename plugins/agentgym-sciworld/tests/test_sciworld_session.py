@@ -50,7 +50,9 @@ async def test_an_opening(session):
     assert blank == ""
     assert look[0] == "This room is called the hallway. In it, you see: "
     assert "\tA door to the kitchen (that is closed)" in look
-    assert observation.info == {"task": "find-animal", "variation": 0, "score": 0}
+    state = {"task": "find-animal", "variation": 0, "score": 0}
+    assert observation.info == {**state, "task_description": description}
+    assert (await session.step("inventory")).info == state
 
 
 @with_session()

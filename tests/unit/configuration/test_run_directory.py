@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from agentgym_core.config import load_config, resolved
-from agentgym_core.errors import ConfigError
-from agentgym_core.run_directory import check_resume, open_folder
+from agentgym_core.errors import ConfigError, RankError
+from agentgym_core.run_directory import check_resume, check_same, open_folder
 
 from .conftest import BASE
 
@@ -52,6 +52,8 @@ def test_a_run_directory_of_another_run_is_refused(load, tmp_path):
     )
     with pytest.raises(ConfigError, match=r"seed is 0 there and 1 here; .*dark is False there"):
         open_folder(load(BASE, *overrides, "environment.dark=true", "seed=1"))
+    with pytest.raises(RankError, match=r"temperatures is \[0\.0\] there and 1\.0 here"):
+        check_same([{"temperatures": 1.0}, {"temperatures": [0.0]}])
     with pytest.raises(ConfigError, match=r"advantage is .*credit.* there and nothing here"):
         open_folder(load(BASE, *overrides, "advantage=null"))
 

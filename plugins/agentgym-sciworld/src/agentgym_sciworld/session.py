@@ -81,7 +81,8 @@ class SciWorldSession(Session):
         description = simulator.load(world)
         look, score, _ = simulator.step(FIRST_LOOK)
         self._game = Game(world=world, simulator=simulator, answer=look, score=score)
-        return Observation(messages=f"{description}\n\n{look}", info=self._game.info)
+        info = {**self._game.info, "task_description": description}
+        return Observation(messages=f"{description}\n\n{look}", info=info)
 
     async def step(self, action: str) -> Observation:
         """Take one action, whatever it is. The simulator answers also what it does not understand.
