@@ -66,7 +66,8 @@ def train(
             context.exit(128 + stopped.signal)
     if ranks.rank == 0:
         with contextlib.suppress(OSError):  # the run is whole, whether or not it can say so
-            _summarize(run, time.monotonic() - start)
+            seconds = time.monotonic() - start
+            _summarize(run.folder, run.name, seconds, evaluated_tasks(run))
 
 
 def evaluated_tasks(run: RunConfig) -> str:
@@ -75,17 +76,16 @@ def evaluated_tasks(run: RunConfig) -> str:
     return f"tasks of {' and '.join(splits)}" if "train" in splits else "held-out tasks"
 
 
-def _summarize(run: RunConfig, seconds: float) -> None:
-    folder = run.folder
+def _summarize(folder: Path, name: str, seconds: float, evaluated: str = "held-out tasks") -> None:
     log = MetricsLog(folder / "metrics.jsonl")
     plotted = False
     try:
-        plotted = plot_learning(log.rows, folder / "learning.png", run.name)
+        plotted = plot_learning(log.rows, folder / "learning.png", name)
     except ModuleNotFoundError as error:  # the run is whole without its picture
         click.echo(f"\n{error}")
     table = success_table(log.rows)
     if table:
-        click.echo(f"\nSuccess on {evaluated_tasks(run)}, with its 95% interval:\n{table}")
+        click.echo(f"\nSuccess on {evaluated}, with its 95% interval:\n{table}")
     click.echo(f"\nDone in {format_seconds(seconds)}. The run lies in {folder}:")
     click.echo("  metrics.jsonl, rollouts/, checkpoints/, policies/" + ", learning.png" * plotted)
     click.echo(f"Next: agentgym eval {folder}")
