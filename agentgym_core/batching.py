@@ -93,6 +93,7 @@ def make_batch(
     seed: int,
     old_logprobs: OldLogprobs,
     learned: Sequence[bool] | None = None,
+    critic_only: bool = False,
 ) -> Batch:
     """Divide a step's sequences into the minibatches of its optimizer steps.
 
@@ -136,7 +137,7 @@ def make_batch(
             )
             if rows:
                 minibatches.append(Minibatch(rows=rows))
-    return Batch(step=step, minibatches=tuple(minibatches))
+    return Batch(step=step, minibatches=tuple(minibatches), critic_only=critic_only)
 
 
 def micro_batches(rows: Sequence[Sized], max_tokens: int) -> list[list[int]]:

@@ -80,6 +80,10 @@ class ExpertHandler:
         self.turns.append(TurnTokens(sequence=0, prompt_ids=(), completion=spoken, text=text))
         return Reply(turn=len(self.turns) - 1, text=text, finish_reason="stop")
 
+    def final_ids(self) -> tuple[int, ...]:
+        """An expert reads no tokens."""
+        return ()
+
     async def _mistake(self, action: str) -> str | None:
         others = [a for a in await self._session.available_actions() if a != action]
         return others[self._random.integers(len(others))] if others else None

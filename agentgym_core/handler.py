@@ -41,6 +41,10 @@ class RecordingHandler(Handler, Protocol):
     messages: list[Message]
     turns: list[TurnTokens]
 
+    def final_ids(self) -> tuple[int, ...]:
+        """See `types.Episode.final_ids`."""
+        ...
+
 
 class Policy(Protocol):
     """Who replies in an episode: a language model, or an expert."""
@@ -151,6 +155,19 @@ class RolloutHandler:
             thinking=thinking,
             finish_reason=completion.finish_reason,
         )
+
+    def final_ids(self) -> tuple[int, ...]:
+        """What the policy would have read next, where the episode was cut before it could.
+
+        Nothing where that would be a fresh context, or longer than the model can read.
+        """
+        ending = self._session.ending
+        if ending is None or not ending.is_truncation or not (self.turns and self._pending):
+            return ()
+        _, ids, extends = self._render()
+        longest = self._sampler.max_model_len
+        fits = longest is None or len(self._context) + len(ids) <= longest
+        return ids if extends and fits else ()
 
     def _render(self) -> tuple[Prompt, tuple[int, ...], bool]:
         if self._prompt is None:

@@ -93,13 +93,15 @@ async def _step(run: Run, step: int) -> None:
         rows = group_rows(report.groups, report.sequences, report.advantages)
         run.record(f"step-{step + 1:06d}", rows)
     run.write(_step_row(run, report, seconds))
-    run.player.advance(report)
+    run.advance(report)
 
 
 def _step_row(run: Run, report: StepReport, seconds: float) -> dict[str, Any]:
     row: dict[str, Any] = {"phase": "train", "step": report.step + 1}
     if report.groups:
-        row["horizon"] = run.player.horizon(report.step)
+        row["horizon"] = horizon = run.player.horizon(report.step)
+        if "success" in report.metrics:
+            row[f"success_at_horizon/{horizon}"] = report.metrics["success"]
         tokens = sum(e.num_tokens for group in report.groups for e in group.episodes)
         row["tokens_per_second"] = tokens / seconds
     return {**row, **report.metrics, "seconds": seconds}
@@ -131,7 +133,7 @@ def _resume(run: Run, checkpoints: Path) -> int:
     last = on_first(run.ranks, lambda: checkpoint.latest(checkpoints))
     if last is not None:
         run.trainer.load(last.folder)
-        run.player.restore({**run.player.state(), **last.state})
+        run.restore(last.state)
     step = last.step if last is not None else 0
     if step and not run.log.find(stage=run.config.name, phase="train", step=step):
         raise CheckpointError(
@@ -146,7 +148,7 @@ def _resume(run: Run, checkpoints: Path) -> int:
 def _save(run: Run, checkpoints: Path, step: int) -> None:
     best = run.best()
     with run.player.table.progress.waiting(f"the checkpoint of step {step}"):
-        state = {**run.player.state(), "best": best}
+        state = {**run.state(), "best": best}
         checkpoint.save(checkpoints, step, state, run.trainer, run.ranks)
     keep = run.config.training.keep_checkpoints
     if keep is not None and run.ranks.rank == 0:

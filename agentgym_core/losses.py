@@ -66,17 +66,14 @@ def kl_to_reference(logprobs_NT, old_logprobs_NT, reference_logprobs_NT, mask_NT
 
 
 def check_kl_estimator(estimator):
-    """Refuse an estimator that is no term of a loss.
+    """Refuse an estimator that is unknown.
+
+    `k1` is no term of a loss, where its expected gradient is 0: `agentgym_core.kl_rewards` puts it
+    into the reward.
 
     Raises:
-        ValueError: it is `k1`, or unknown.
+        ValueError: names those that there are.
     """
-    if estimator == "k1":
-        raise ValueError(
-            "kl_estimator is 'k1', whose expected gradient in a loss is 0: it would add noise and "
-            "hold nothing near the reference. Choose 'k3' or 'k2'."
-        )
-    if estimator not in KL_ESTIMATORS:
-        raise ValueError(
-            f"kl_estimator is {estimator!r}; expected one of {', '.join(KL_ESTIMATORS)}"
-        )
+    known = ("k1", *KL_ESTIMATORS)
+    if estimator not in known:
+        raise ValueError(f"kl_estimator is {estimator!r}; expected one of {', '.join(known)}")

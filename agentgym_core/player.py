@@ -61,22 +61,28 @@ class Player:
         with calling(self.rounds, f"max_rounds at step {step}"):
             return check_horizon(self.rounds.max_rounds(step, self.rounds_state))
 
-    async def groups(self, step: int) -> tuple[Group, ...]:
+    async def groups(
+        self, step: int, *, refill: int = 0, num_tasks: int | None = None
+    ) -> tuple[Group, ...]:
         """Play this step's tasks, `group_size` times each.
+
+        Args:
+            step: the training step.
+            refill: 1, 2, … draws other tasks for the same step, in place of some that taught
+                nothing.
+            num_tasks: how many, by default `training.tasks_per_step`.
 
         Raises:
             TooManyFailures: more than `training.max_failed_fraction` of the episodes failed, even
                 after being played anew.
         """
+        num_tasks = num_tasks or self.training.tasks_per_step
+        seed = derive_seed(self.seed, "refill", refill) if refill else self.seed
         with calling(self.tasks, f"select at step {step}"):
             chosen = self.tasks.select(
-                self.pools,
-                self.training.tasks_per_step,
-                step=step,
-                seed=self.seed,
-                state=self.tasks_state,
+                self.pools, num_tasks, step=step, seed=seed, state=self.tasks_state
             )
-            chosen = check_selection(chosen, self.pools, self.training.tasks_per_step)
+            chosen = check_selection(chosen, self.pools, num_tasks)
         orders = [
             Attempts(
                 environment=pool.environment,
@@ -84,7 +90,7 @@ class Player:
                 num=self.training.group_size,
                 max_rounds=self.horizon(step),
                 sampling=self.sampling,
-                seed=derive_seed(self.seed, "train", step, index, pool.environment, task.id),
+                seed=derive_seed(seed, "train", step, index, pool.environment, task.id),
             )
             for index, (pool, task) in enumerate(chosen)
         ]

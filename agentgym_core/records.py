@@ -46,6 +46,7 @@ def episode_row(episode: Episode, credit: dict[int, list[float]]) -> dict[str, A
         "max_rounds": episode.max_rounds,
         "tokens": episode.num_tokens,
         "seconds": round(episode.seconds, 3),
+        "final_ids": list(episode.final_ids),
         "messages": [{"role": m.role, "content": m.text} for m in episode.messages],
         "turns": [_turn_row(turn, credit.get(i)) for i, turn in enumerate(episode.turns)],
     }

@@ -136,6 +136,7 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
     key = f"{order.seed}/{sample}"
     error, handler, metered = "", None, None
     ending: Ending | None = None
+    final_ids: tuple[int, ...] = ()
     try:
         place = table.places.get(order.environment, environment)
         async with opened(environment, table.max_call_seconds, place) as session:
@@ -155,6 +156,7 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
                 await table.agent.play(order.task, metered, handler)
             metered.stop()  # an agent that returns early has stopped
             ending = metered.ending
+            final_ids = handler.final_ids()
     except EpisodeFailure as failure:
         ending = next(end for kind, end in _ENDINGS.items() if isinstance(failure, kind))
         error = str(failure)
@@ -174,6 +176,7 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
         seed=order.seed,
         max_rounds=order.max_rounds,
         turns=_join_turns(handler, metered) if handler and metered else (),
+        final_ids=final_ids,
         messages=tuple(handler.messages) if handler else (),
         ending=ending,
         success=metered is not None and metered.success and not ending.is_failure,

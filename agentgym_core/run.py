@@ -7,11 +7,12 @@ from typing import Any
 import attrs
 
 from agentgym_core.config import StageConfig
+from agentgym_core.contract import calling
 from agentgym_core.evaluate import Evaluation, evaluation_orders, sampling_name
 from agentgym_core.files import write_json_lines
 from agentgym_core.metrics import MetricsLog
 from agentgym_core.player import Player
-from agentgym_core.protocols import AdvantageEstimator, Loss, Sampler, Trainer
+from agentgym_core.protocols import AdvantageEstimator, Loss, Sampler, State, StepReport, Trainer
 from agentgym_core.ranks import ALONE, Ranks
 from agentgym_core.renderer import Renderer
 from agentgym_core.rollout import Attempts
@@ -35,7 +36,29 @@ class Run:
     log: MetricsLog
     report: Report
     prepared: Any = None
+    """What `Algorithm.prepare` returned."""
+    algorithm_state: State = None
     published: int | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.algorithm_state = self.config.algorithm.initial_state()
+
+    def advance(self, report: StepReport) -> None:
+        """Let the schedules and the algorithm see what the step gave."""
+        self.player.advance(report)
+        algorithm = self.config.algorithm
+        with calling(algorithm, "next_state"):
+            self.algorithm_state = algorithm.next_state(self.algorithm_state, report)
+
+    def state(self) -> dict[str, State]:
+        """For the checkpoint."""
+        return {**self.player.state(), "algorithm_state": self.algorithm_state}
+
+    def restore(self, state: Mapping[str, State]) -> None:
+        """From the checkpoint; what an older one lacks stays as it is."""
+        whole = {**self.state(), **state}
+        self.player.restore(whole)
+        self.algorithm_state = whole["algorithm_state"]
 
     async def publish(self, version: int) -> None:
         """The engine samples from the trainer's current weights from now on."""

@@ -11,8 +11,9 @@ def to_sequences(groups: Sequence[Group]) -> tuple[TokenSequence, ...]:
     """Join the turns of each context of each episode, in order.
 
     Groups and episodes are numbered over the whole batch, in the order given. What follows the last
-    reply of a context is not part of it, and a context in which the policy never spoke gives no
-    sequence: there is nothing to learn from either.
+    reply of a context is not part of it, unless the episode was cut there: the last context of such
+    an episode ends with its `final_ids`, so that a critic can value where it was cut. A context in
+    which the policy never spoke gives no sequence: there is nothing to learn from.
 
     The reward of a turn lies on its last generated token, which is what the policy did to earn it.
     If that turn is not trained, its reward moves to the last trained token before it in the episode
@@ -84,6 +85,14 @@ def _join(
         versions += [-1] * read + [turn.policy_version] * said
         if said:
             rewards[-1] = turn_rewards[index]
+    if indices[-1] == len(episode.turns) - 1:
+        unread = len(episode.final_ids)
+        token_ids += episode.final_ids
+        mask += [False] * unread
+        logprobs += [0.0] * unread
+        rewards += [0.0] * unread
+        turns += [-1] * unread
+        versions += [-1] * unread
     return TokenSequence(
         token_ids=np.array(token_ids, np.int64),
         mask=np.array(mask, np.bool_),

@@ -137,6 +137,14 @@ class Algorithm(Protocol):
             ValueError: names the engine's key and the mend.
         """
 
+    def initial_state(self) -> State:
+        """State before the first step; a step finds it as `run.algorithm_state`."""
+        return None
+
+    def next_state(self, state: State, report: StepReport) -> State:
+        """State after a step, from what the step says of itself."""
+        return state
+
     async def prepare(self, run: Any) -> Any:
         """Called once before the first step, also after a resume.
 

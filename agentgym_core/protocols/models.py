@@ -115,6 +115,14 @@ class Trainer(Protocol):
         """
         ...
 
+    def refresh_reference(self) -> None:
+        """The reference becomes the policy as it stands; `save` writes it from then on.
+
+        Raises:
+            ValueError: this backend cannot.
+        """
+        raise ValueError("this backend keeps the reference that it started with")
+
     def weights(self) -> Weights:
         """The policy's current weights, for `Sampler.load`."""
         ...

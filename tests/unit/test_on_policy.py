@@ -132,7 +132,7 @@ def test_a_step_plays_gives_credit_learns_and_publishes():
     assert run.calls == [
         ("groups", 7),
         ("score", {"logprobs", "values"}),
-        ("update", algorithm.loss),
+        ("update", algorithm.objective),
         ("publish", 8),
     ]
     assert report.step == 7

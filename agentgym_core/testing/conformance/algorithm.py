@@ -10,7 +10,7 @@ from unittest import SkipTest
 import numpy as np
 
 from agentgym_core.on_policy import OnPolicy
-from agentgym_core.protocols import Algorithm, StepReport
+from agentgym_core.protocols import Algorithm, State, StepReport
 from agentgym_core.testing.backend import RecordingTrainer
 from agentgym_core.testing.conformance.advantage import KNOWN_NEEDS
 from agentgym_core.testing.conformance.component import ComponentConformance
@@ -94,7 +94,7 @@ class AlgorithmConformance(ComponentConformance):
         assert same, "step 2 learns from another batch after steps 0 and 1: keep no state in it"
 
     def _loss(self, tokens: TokenTensors) -> tuple[Any, Mapping[str, Any]]:
-        loss: Any = getattr(self.algorithm, "loss", None)
+        loss: Any = getattr(self.algorithm, "objective", getattr(self.algorithm, "loss", None))
         if loss is None:
             raise SkipTest("it has no loss of its own")
         return loss(tokens)
@@ -140,14 +140,15 @@ class AlgorithmConformance(ComponentConformance):
         """One step over recorded episodes."""
         if not isinstance(self.algorithm, OnPolicy) and self.algorithm.default_advantage is None:
             raise SkipTest("it does not learn from played groups")
-        run = _RecordedRun()
+        run = _RecordedRun(self.algorithm.initial_state())
         return run, asyncio.run(self.algorithm.train_step(run, step))
 
 
 class _RecordedRun:
     """As much of a run as an on-policy step uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, algorithm_state: State) -> None:
+        self.algorithm_state = algorithm_state
         self.trainer = RecordingTrainer()
         self.published: list[int] = []
         self.player = SimpleNamespace(groups=self._groups)

@@ -45,7 +45,7 @@ def test_kl_term_by_hand():
     # First token: pi 0.3, reference 0.6, so d = log 2 and k3 = r (2 - 1 - log 2) with r = 1.5.
     # Last token: pi = reference, so no KL.
     kl = 1.5 * (1 - np.log(2))
-    loss, metrics = GRPO(kl_coef=0.1).loss(tensors())
+    loss, metrics = GRPO(kl_coef=0.1).objective(tensors())
     assert loss[0].tolist() == pytest.approx([-1.2 + 0.1 * kl, 0, 0.8], abs=1e-12)
     assert metrics["kl"][0].tolist() == pytest.approx([kl, 0, 0], abs=1e-12)
     assert not metrics["kl"].requires_grad
@@ -53,7 +53,7 @@ def test_kl_term_by_hand():
 
 def test_the_estimator_is_a_choice():
     losses = [
-        GRPO(kl_coef=1.0, kl_estimator=estimator).loss(tensors())[1]["kl"][0, 0].item()
+        GRPO(kl_coef=1.0, kl_estimator=estimator).objective(tensors())[1]["kl"][0, 0].item()
         for estimator in ("k2", "k3-plain")
     ]
     assert losses == pytest.approx([np.log(2) ** 2 / 2, 1 - np.log(2)], abs=1e-12)
@@ -73,7 +73,10 @@ def test_needs_follow_the_fields():
         ({"clip_high": -0.2}, "'clip_high' must be > 0"),
         ({"kl_coef": -1.0}, "'kl_coef' must be >= 0"),
         ({"kl_coef": float("nan")}, "'kl_coef' must be >= 0"),
-        ({"kl_estimator": "k1"}, "expected gradient in a loss is 0"),
+        ({"kl_target": 1.0, "kl_coef": 0.1}, "needs `kl_estimator: k1`"),
+        ({"kl_target": 1.0, "kl_estimator": "k1"}, "a `kl_coef` above 0"),
+        ({"reference_every": 5}, "no effect without a reference"),
+        ({"correction": "token", "old_logprobs": "sampled"}, "needs `old_logprobs: scored`"),
         ({"aggregation": "constant"}, "needs aggregation_constant"),
     ],
 )
@@ -82,9 +85,16 @@ def test_refused(fields, message):
         GRPO(**fields)
 
 
-def test_k1_in_the_yaml_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match="expected gradient in a loss is 0"):
-        structure(GRPO, {"kl_estimator": "k1"}, "algorithm")
+def test_k1_is_no_term_of_the_loss():
+    """In a loss its expected gradient is 0; it is charged in the reward."""
+    loss, metrics = GRPO(kl_coef=0.1, kl_estimator="k1").objective(tensors())
+    assert loss[0].tolist() == pytest.approx([-1.2, 0, 0.8], abs=1e-12)
+    assert "kl" not in metrics
+
+
+def test_an_unknown_estimator_in_the_yaml_is_named():
+    with pytest.raises(ValueError, match="expected one of k1, k2, k3, k3-plain"):
+        structure(GRPO, {"kl_estimator": "k4"}, "algorithm")
 
 
 def test_plain_data():

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import attrs
-from attrs.validators import ge, gt, le
+from attrs.validators import gt, le
 
-from agentgym_core.losses import check_kl_estimator, clipped_surrogate, kl_to_reference
+from agentgym_core.losses import clipped_surrogate
 from agentgym_core.on_policy import OnPolicy
 from agentgym_core.types import TokenTensors
 
@@ -33,29 +33,14 @@ class GRPO(OnPolicy):
     """The ratio may fall to 1 - clip_low."""
     clip_high: float = attrs.field(default=0.2, validator=gt(0))
     """The ratio may rise to 1 + clip_high. DAPO's "clip higher" is 0.28."""
-    kl_coef: float = attrs.field(default=0.0, validator=ge(0))
-    """Weight of the KL to the reference policy. Above 0 the backend holds a reference."""
-    kl_estimator: str = "k3"
-    """`k2`, `k3` or `k3-plain`: see `agentgym_core.losses.kl_to_reference`."""
-
-    def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
-        check_kl_estimator(self.kl_estimator)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """A reference policy, if there is a KL term."""
-        return super().needs | ({"reference_logprobs"} if self.kl_coef > 0 else set())
 
     def loss(self, tokens: TokenTensors) -> tuple[Any, Mapping[str, Any]]:
-        """The module's equation, token by token."""
-        now, old, mask = tokens.logprobs_NT, tokens.old_logprobs_NT, tokens.mask_NT
-        loss_NT, metrics = clipped_surrogate(
-            now, old, tokens.advantages_NT, mask, low=self.clip_low, high=self.clip_high
+        """The module's first term, token by token; `OnPolicy.objective` adds the KL."""
+        return clipped_surrogate(
+            tokens.logprobs_NT,
+            tokens.old_logprobs_NT,
+            tokens.advantages_NT,
+            tokens.mask_NT,
+            low=self.clip_low,
+            high=self.clip_high,
         )
-        if self.kl_coef == 0:
-            return loss_NT, metrics
-        kl_NT = kl_to_reference(
-            now, old, tokens.reference_logprobs_NT, mask, estimator=self.kl_estimator
-        )
-        return loss_NT + self.kl_coef * kl_NT, metrics | {"kl": kl_NT.detach()}
