@@ -126,15 +126,20 @@ def test_rows_of_episodes_rebuild_what_the_engine_saw(whole):
 
 
 def test_the_page_of_metrics_names_each_and_no_other(whole):
-    page = (SMALL.parents[2] / "docs" / "metrics.md").read_text()
+    """What this run does not have must at least stand in the code, as a text of that name."""
+    root = SMALL.parents[2]
+    page = (root / "docs" / "metrics.md").read_text()
     cells = re.findall(r"^\| (`.+?`) \|", page, re.M)
     named = {name for cell in cells for name in re.findall(r"`(.+?)`", cell)}
     found = {key for row in read_json_lines(whole / "metrics.jsonl") for key in row}
-    found = {re.sub(r"^(diagnosis|reward|dropped|retried)/.*", r"\1/<>", key) for key in found}
+    families = r"^(diagnosis|reward|dropped|retried|success_at_horizon)/.*"
+    found = {re.sub(families, r"\1/<>", key) for key in found}
     named = {re.sub(r"<\w+>", "<>", name) for name in named}
-    elsewhere = {"reward/<>", "dropped/<>", "retried/<>"}  # this run has none of them
-    assert named - found == elsewhere
     assert found - named == set()
+    sources = [*(root / "agentgym_core").rglob("*.py"), *root.glob("plugins/*/src/**/*.py")]
+    code = "".join(path.read_text() for path in sources)
+    literals = set(re.findall(r'"([^"\n{]+)(?:\{\w+\})?"', code))
+    assert {name for name in named - found if name.removesuffix("<>") not in literals} == set()
 
 
 def test_two_runs_with_one_seed_are_equal(whole, config_file):
