@@ -65,6 +65,34 @@ def kl_to_reference(logprobs_NT, old_logprobs_NT, reference_logprobs_NT, mask_NT
     return (logprobs_NT - old_logprobs_NT).masked_fill(~mask_NT, 0.0).exp() * k3_NT
 
 
+def clipped_value_loss(values_NT, old_values_NT, returns_NT, mask_NT, *, clip):
+    """Half the squared error of a critic, of which a large move in one step gains nothing.
+
+        max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2) / 2
+
+    Source: the PPO of OpenAI's baselines. `clip` is in units of reward; None leaves the second term
+    out. Only V has a gradient.
+
+    Returns:
+        loss_NT, 0 where the mask is; and detached _NT metrics to be averaged over the mask:
+        `value_loss`, and `value_clip_fraction`, 1 where clipping took the gradient away.
+    """
+    values_NT = values_NT.masked_fill(~mask_NT, 0.0)
+    old_values_NT = old_values_NT.masked_fill(~mask_NT, 0.0)
+    returns_NT = returns_NT.masked_fill(~mask_NT, 0.0)
+    error_NT = (values_NT - returns_NT).square()
+    if clip is None:
+        worst_NT = error_NT
+    else:
+        near_NT = old_values_NT + (values_NT - old_values_NT).clamp(-clip, clip)
+        worst_NT = error_NT.maximum((near_NT - returns_NT).square())
+    loss_NT = 0.5 * worst_NT
+    return loss_NT, {
+        "value_loss": loss_NT.detach(),
+        "value_clip_fraction": (worst_NT > error_NT).to(error_NT.dtype),
+    }
+
+
 def check_kl_estimator(estimator):
     """Refuse an estimator that is unknown.
 

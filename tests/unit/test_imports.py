@@ -16,9 +16,9 @@ LAYERS = [
     "errors wording files ranks lock watchdog stopping hookspecs types actions model seeds "
     "settings commands builtin",
     "protocols contract",
-    "hf renderer handler session sequences rewards rollout batching losses importance kl_rewards "
-    "rounds samplers task_files curriculum agents expert demonstrations supervised statistics "
-    "diagnosis records tracking trackers",
+    "hf renderer handler session sequences rewards rollout batching losses credit importance "
+    "kl_rewards rounds samplers task_files curriculum agents expert demonstrations supervised "
+    "statistics diagnosis records tracking trackers",
     "on_policy",
     "plugins structure document stages catalog serving environments config",
     "player evaluate checkpoint metrics learning_curve fork run run_directory loop train testing",

@@ -51,8 +51,8 @@ def test_the_reference_is_the_policy_of_the_start(training, start_trainer):
 
 
 def test_what_is_not_offered_is_refused_by_name(training, start_trainer):
-    with pytest.raises(ValueError, match="the trainer has no values"):
-        start_trainer({"needs": frozenset({"values"})})
+    with pytest.raises(ValueError, match="the trainer has no entropies"):
+        start_trainer({"needs": frozenset({"entropies"})})
     trainer = start_trainer()
     with pytest.raises(ValueError, match="no reference_logprobs and no values"):
         trainer.score(training.rows(1), frozenset({"values", "reference_logprobs"}))

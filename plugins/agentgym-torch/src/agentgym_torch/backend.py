@@ -9,6 +9,7 @@ from attrs.validators import ge, gt, optional
 from agentgym_core.hf import load_causal_lm, load_tokenizer
 from agentgym_core.protocols import Backend, StartContext, Trainer
 from agentgym_core.ranks import Ranks
+from agentgym_torch.critic import CriticOptions
 from agentgym_torch.language_model import choose_device
 from agentgym_torch.ranks import connect
 from agentgym_torch.trainer import TorchTrainer
@@ -39,6 +40,8 @@ class TorchBackend(Backend):
     """Gradients with a larger norm are scaled down to it; null is off."""
     tokens_per_micro_batch: int = attrs.field(default=8192, validator=ge(1))
     """Most tokens computed at once, padding included. Bounds memory; the result is the same."""
+    critic: CriticOptions = attrs.field(factory=CriticOptions)
+    """The critic, where the algorithm or its estimator needs one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the computation: `bfloat16` is autocast, with float32 weights."""
     gradient_checkpointing: bool = False

@@ -45,7 +45,9 @@ class MicroBatch:
             line[: len(kept)] = kept
         return torch.from_numpy(padded_NT).to(self.mask_NT.device)
 
-    def token_tensors(self, rows: Sequence[Row], logprobs_NT: Tensor) -> TokenTensors:
+    def token_tensors(
+        self, rows: Sequence[Row], logprobs_NT: Tensor, values_NT: Tensor | None = None
+    ) -> TokenTensors:
         """What `Algorithm.loss` gets. `rows` are all rows that `members` counts."""
         members = [rows[index] for index in self.members]
 
@@ -60,6 +62,7 @@ class MicroBatch:
             old_logprobs_NT=padded("old_logprobs"),
             sampled_logprobs_NT=padded("sampled_logprobs"),
             reference_logprobs_NT=padded("reference_logprobs"),
+            values_NT=values_NT,
             old_values_NT=padded("old_values"),
             returns_NT=padded("returns"),
         )
