@@ -192,6 +192,7 @@ def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
             f"{stage.path('advantage')}: {_use(blocks['algorithm'])} learns from advantages: name "
             "an estimator, or leave the key out for its own"
         )
+    _check_critic(stage, parts, blocks)
     if settings["training"].group_size == 1 and getattr(parts["advantage"], "compares_groups", 0):
         raise ConfigError(
             f"{join(stage.path('training'), 'group_size')}: {_use(block)} compares the attempts at "
@@ -206,6 +207,20 @@ def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
         "reward": _rewards(stage, catalog),
         "uses": {key: _use(block) for key, block in blocks.items()},
     }
+
+
+def _check_critic(
+    stage: StageDocument, parts: Mapping[str, Any], blocks: Mapping[str, Any]
+) -> None:
+    """A critic that nothing gives targets to would be trained on nothing."""
+    advantage = parts["advantage"]
+    wanted = "values" in parts["algorithm"].needs
+    if advantage is not None and wanted and "values" not in advantage.needs:
+        raise ConfigError(
+            f"{stage.path('advantage')}: {_use(blocks['algorithm'])} trains a critic, for which "
+            f"{_use(blocks['advantage'])} has no use and gives no targets: choose an estimator "
+            "that learns from values, such as gae, or an algorithm without a critic"
+        )
 
 
 def _seed(value: Any, path: str) -> int:

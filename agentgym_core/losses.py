@@ -13,11 +13,24 @@ backend sums.
 KL_ESTIMATORS = ("k2", "k3", "k3-plain")
 
 
-def clipped_surrogate(logprobs_NT, old_logprobs_NT, advantages_NT, mask_NT, *, low, high):
+def policy_gradient(logprobs_NT, advantages_NT, mask_NT):
+    """The loss of REINFORCE: -A log pi, right where pi is the policy that sampled.
+
+    Returns:
+        loss_NT.
+    """
+    return -logprobs_NT.masked_fill(~mask_NT, 0.0) * advantages_NT.masked_fill(~mask_NT, 0.0)
+
+
+def clipped_surrogate(
+    logprobs_NT, old_logprobs_NT, advantages_NT, mask_NT, *, low, high, dual=None
+):
     """PPO's clipped objective, negated: -min(r A, clip(r, 1 - low, 1 + high) A).
 
-    The ratio r is pi(token) / pi_old(token). Sources: equation 7 of arXiv 1707.06347; the two
-    separate bounds are the "clip higher" of DAPO (arXiv 2503.14476).
+    The ratio r is pi(token) / pi_old(token). With `dual`, a number above 1, the objective of a
+    negative A is at least dual x A, so that a token that has become far likelier does not outweigh
+    all others. Sources: equation 7 of arXiv 1707.06347; the two separate bounds are the "clip
+    higher" of DAPO (arXiv 2503.14476), the third is the dual clip of arXiv 1912.09729.
 
     Returns:
         loss_NT, and detached _NT metrics to be averaged over the mask: `ratio`; `clip_fraction`,
@@ -26,14 +39,69 @@ def clipped_surrogate(logprobs_NT, old_logprobs_NT, advantages_NT, mask_NT, *, l
     log_ratio_NT = (logprobs_NT - old_logprobs_NT).masked_fill(~mask_NT, 0.0)
     advantages_NT = advantages_NT.masked_fill(~mask_NT, 0.0)
     ratio_NT = log_ratio_NT.exp()
+    objective_NT, clipped_NT = _pessimistic(ratio_NT, advantages_NT, low, high, dual)
+    return -objective_NT, _ratio_metrics(ratio_NT, clipped_NT, log_ratio_NT)
+
+
+def sequence_surrogate(
+    logprobs_NT, old_logprobs_NT, advantages_NT, mask_NT, *, low, high, dual=None
+):
+    """The clipped objective with one ratio for a whole row, the geometric mean of its tokens'.
+
+        s = exp(mean over the row's trained tokens of log pi - log pi_old)
+
+    takes the place of r in `clipped_surrogate`. Its gradient in a token is s A grad log pi of that
+    token, as in GSPO-token (arXiv 2507.18071, equations 13 and 14). Where A is the same for all
+    tokens of a row, and their weights are, this is the gradient of GSPO itself (equation 5).
+
+    A row is one token sequence. An episode in several sequences has as many ratios, each of what
+    was sampled in one context; the tokens' weights keep the episode's share what it is.
+
+    Returns:
+        As `clipped_surrogate`, where `ratio` is s.
+    """
+    log_ratio_NT = (logprobs_NT - old_logprobs_NT).masked_fill(~mask_NT, 0.0)
+    advantages_NT = advantages_NT.masked_fill(~mask_NT, 0.0)
+    num_tokens_N1 = mask_NT.sum(-1, keepdim=True).clamp(min=1)
+    mean_N1 = log_ratio_NT.detach().sum(-1, keepdim=True) / num_tokens_N1
+    # The value is the row's, the gradient the token's own.
+    ratio_NT = (mean_N1 + log_ratio_NT - log_ratio_NT.detach()).exp()
+    objective_NT, clipped_NT = _pessimistic(ratio_NT, advantages_NT, low, high, dual)
+    return -objective_NT, _ratio_metrics(ratio_NT, clipped_NT, log_ratio_NT)
+
+
+def weighted_policy_gradient(logprobs_NT, old_logprobs_NT, advantages_NT, mask_NT, *, low, high):
+    """The loss of CISPO: -clip(r, 1 - low, 1 + high) A log pi, where the ratio has no gradient.
+
+    A clipped token keeps its gradient, with a bounded weight. Source: equations 4 and 5 of
+    arXiv 2506.13585.
+
+    Returns:
+        As `clipped_surrogate`; `clip_fraction` is 1 where the weight is not the ratio.
+    """
+    log_ratio_NT = (logprobs_NT - old_logprobs_NT).masked_fill(~mask_NT, 0.0)
+    ratio_NT = log_ratio_NT.exp().detach()
+    weight_NT = ratio_NT.clamp(1.0 - low, 1.0 + high)
+    loss_NT = weight_NT * policy_gradient(logprobs_NT, advantages_NT, mask_NT)
+    return loss_NT, _ratio_metrics(ratio_NT, weight_NT != ratio_NT, log_ratio_NT)
+
+
+def _pessimistic(ratio_NT, advantages_NT, low, high, dual):
+    """The clipped objective, and where its gradient is gone."""
     free_NT = ratio_NT * advantages_NT
-    clipped_NT = ratio_NT.clamp(1.0 - low, 1.0 + high) * advantages_NT
-    metrics = {
+    objective_NT = free_NT.minimum(ratio_NT.clamp(1.0 - low, 1.0 + high) * advantages_NT)
+    if dual is not None:
+        bounded_NT = objective_NT.maximum(dual * advantages_NT)
+        objective_NT = bounded_NT.where(advantages_NT < 0, objective_NT)
+    return objective_NT, objective_NT != free_NT
+
+
+def _ratio_metrics(ratio_NT, clipped_NT, log_ratio_NT):
+    return {
         "ratio": ratio_NT.detach(),
-        "clip_fraction": (clipped_NT < free_NT).to(ratio_NT.dtype),
+        "clip_fraction": clipped_NT.to(ratio_NT.dtype),
         "old_kl": (log_ratio_NT.expm1() - log_ratio_NT).detach(),
     }
-    return -free_NT.minimum(clipped_NT), metrics
 
 
 def kl_to_reference(logprobs_NT, old_logprobs_NT, reference_logprobs_NT, mask_NT, *, estimator):

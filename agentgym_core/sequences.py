@@ -1,10 +1,17 @@
 """From episodes to the token sequences that training sees: exactly what the engine saw."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from agentgym_core.seeds import derive_seed
 from agentgym_core.types import Episode, Group, TokenSequence, Turn
+
+_Number = TypeVar("_Number", bound=np.generic)
+_Columns = Mapping[str, Sequence[float]]
+"""The fields of a token sequence, a value for each of some tokens that follow one another."""
 
 
 def to_sequences(groups: Sequence[Group]) -> tuple[TokenSequence, ...]:
@@ -37,11 +44,12 @@ def _contexts(episode: Episode, episode_number: int, group_number: int) -> list[
     """The sequences of one episode, by their index."""
     assert not episode.ending.is_failure, f"a failed episode of {episode.task.id} in training"
     rewards = _place_rewards(episode.turns)
+    states = _states(episode.turns)
     contexts: dict[int, list[int]] = {}
     for index, turn in enumerate(episode.turns):
         contexts.setdefault(turn.sequence, []).append(index)
     return [
-        _join(episode, contexts[context], rewards, episode_number, group_number)
+        _join(episode, contexts[context], rewards, states, episode_number, group_number)
         for context in sorted(contexts)
         if any(episode.turns[index].token_ids for index in contexts[context])
     ]
@@ -59,49 +67,77 @@ def _place_rewards(turns: Sequence[Turn]) -> list[float]:
     return rewards
 
 
+def _states(turns: Sequence[Turn]) -> list[int]:
+    """For each turn, a number for the last observation before it: equal where the text is.
+
+    A turn that spent no round had no answer, and the next one is in the same state.
+    """
+    states = [0]
+    for turn in turns[:-1]:
+        seen = turn.observation
+        states.append(states[-1] if seen is None else derive_seed("state", seen))
+    return states[: len(turns)]
+
+
 def _join(
     episode: Episode,
     indices: Sequence[int],
     turn_rewards: Sequence[float],
+    turn_states: Sequence[int],
     episode_number: int,
     group_number: int,
 ) -> TokenSequence:
     """One context: the turns with these indices, each as what was read and what was said."""
-    token_ids: list[int] = []
-    mask: list[bool] = []
-    logprobs: list[float] = []
-    rewards: list[float] = []
-    turns: list[int] = []
-    versions: list[int] = []
+    pieces: list[_Columns] = []
     for index in indices:
         turn = episode.turns[index]
-        read, said = len(turn.prompt_ids), len(turn.token_ids)
-        assert len(turn.logprobs) == said, "every sampled token has its log-probability"
-        token_ids += turn.prompt_ids + turn.token_ids
-        mask += [False] * read + [turn.trained] * said
-        logprobs += [0.0] * read + list(turn.logprobs)
-        rewards += [0.0] * (read + said)
-        turns += [-1] * read + [index] * said
-        versions += [-1] * read + [turn.policy_version] * said
-        if said:
-            rewards[-1] = turn_rewards[index]
+        pieces.append(_read(turn.prompt_ids))
+        pieces.append(_said(turn, index, turn_rewards[index], turn_states[index]))
     if indices[-1] == len(episode.turns) - 1:
-        unread = len(episode.final_ids)
-        token_ids += episode.final_ids
-        mask += [False] * unread
-        logprobs += [0.0] * unread
-        rewards += [0.0] * unread
-        turns += [-1] * unread
-        versions += [-1] * unread
+        pieces.append(_read(episode.final_ids))
+
+    def column(name: str, dtype: type[_Number]) -> NDArray[_Number]:
+        return np.array([value for piece in pieces for value in piece[name]], dtype)
+
     return TokenSequence(
-        token_ids=np.array(token_ids, np.int64),
-        mask=np.array(mask, np.bool_),
-        logprobs=np.array(logprobs, np.float64),
-        rewards=np.array(rewards, np.float64),
-        turns=np.array(turns, np.int64),
-        versions=np.array(versions, np.int64),
+        token_ids=column("token_ids", np.int64),
+        mask=column("mask", np.bool_),
+        logprobs=column("logprobs", np.float64),
+        rewards=column("rewards", np.float64),
+        turns=column("turns", np.int64),
+        versions=column("versions", np.int64),
+        states=column("states", np.int64),
         episode=episode_number,
         group=group_number,
         truncated=episode.ending.is_truncation,
         task=episode.task.id,
     )
+
+
+def _read(token_ids: Sequence[int]) -> _Columns:
+    """What the policy was given to read, token by token."""
+    num = len(token_ids)
+    return {
+        "token_ids": token_ids,
+        "mask": [False] * num,
+        "logprobs": [0.0] * num,
+        "rewards": [0.0] * num,
+        "turns": [-1] * num,
+        "versions": [-1] * num,
+        "states": [-1] * num,
+    }
+
+
+def _said(turn: Turn, index: int, reward: float, state: int) -> _Columns:
+    """What the policy sampled, token by token, with the turn's reward at its end."""
+    num = len(turn.token_ids)
+    assert len(turn.logprobs) == num, "every sampled token has its log-probability"
+    return {
+        "token_ids": turn.token_ids,
+        "mask": [turn.trained] * num,
+        "logprobs": turn.logprobs,
+        "rewards": [*[0.0] * (num - 1), reward][:num],
+        "turns": [index] * num,
+        "versions": [turn.policy_version] * num,
+        "states": [state] * num,
+    }

@@ -30,6 +30,11 @@ class TokenSequence:
     """Index of the turn that generated the token; -1 elsewhere."""
     versions: IntArray
     """Policy version that sampled the token; -1 elsewhere."""
+    states: IntArray = attrs.field(
+        default=attrs.Factory(lambda self: np.full(len(self.token_ids), -1), takes_self=True)
+    )
+    """The state in which the turn was sampled: a number for the world's last observation before it,
+    equal for equal texts; 0 before the first one, -1 elsewhere and where it is not known."""
     episode: int
     """Number of its episode in the batch; the sequences of one episode share it."""
     group: int

@@ -38,8 +38,8 @@ def test_a_faulty_one_fails_with_the_reason(monkeypatch):
     ("command", "says"),
     [
         (
-            ["gae"],
-            "It ships in agentgym-ppo: pip install agentgym-ppo, or from a clone pip install",
+            ["webarena"],
+            "It ships in agentgym-webarena: pip install agentgym-webarena, or from a clone pip",
         ),
         (["textcarft"], "error: no component is called 'textcarft'. Did you mean textcraft?"),
         (["fixed"], "error: fixed.rounds: required field missing"),

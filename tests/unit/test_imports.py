@@ -16,8 +16,8 @@ LAYERS = [
     "errors wording files ranks lock watchdog stopping hookspecs types actions model seeds "
     "settings commands builtin",
     "protocols contract",
-    "hf renderer handler session sequences rewards rollout batching losses credit importance "
-    "kl_rewards rounds samplers task_files curriculum agents expert demonstrations supervised "
+    "hf renderer handler session sequences rewards rollout batching losses importance kl_rewards "
+    "credit rounds samplers task_files curriculum agents expert demonstrations supervised "
     "statistics diagnosis records tracking trackers",
     "on_policy",
     "plugins structure document stages catalog serving environments config",

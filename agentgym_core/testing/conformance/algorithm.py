@@ -151,10 +151,14 @@ class _RecordedRun:
         self.algorithm_state = algorithm_state
         self.trainer = RecordingTrainer()
         self.published: list[int] = []
-        self.player = SimpleNamespace(groups=self._groups)
+        self.player = SimpleNamespace(
+            groups=self._groups, training=SimpleNamespace(tasks_per_step=1, group_size=4)
+        )
         self.seed = 1
 
-    async def _groups(self, step: int) -> tuple[Group, ...]:
+    async def _groups(
+        self, step: int, *, refill: int = 0, num_tasks: int | None = None
+    ) -> tuple[Group, ...]:
         episodes = tuple(make_episodes())
         return (Group(task=episodes[0].task, environment="world", episodes=episodes),)
 

@@ -1,4 +1,3 @@
-import asyncio
 import pickle
 
 import numpy as np
@@ -6,15 +5,8 @@ import pytest
 import torch
 
 from agentgym_core.structure import structure
-from agentgym_core.types import (
-    Ending,
-    Episode,
-    Group,
-    Scores,
-    Task,
-    TokenTensors,
-    Turn,
-)
+from agentgym_core.testing.bandit import Bandit
+from agentgym_core.types import TokenTensors
 from agentgym_grpo.group_relative import GroupRelative
 from agentgym_grpo.grpo import GRPO
 
@@ -102,106 +94,9 @@ def test_plain_data():
         assert pickle.loads(pickle.dumps(component)) == component
 
 
-class Bandit:
-    """A run in miniature: episodes of one token out of four, of which token 2 is worth 1.
-
-    The policy is a table of four logits; it is scored, updated and sampled right here.
-    """
-
-    seed = 0
-
-    def __init__(self, learning_rate=2.0):
-        self.logits = torch.zeros(4, dtype=torch.float64, requires_grad=True)
-        self.learning_rate = learning_rate
-        self.advantage = GroupRelative()
-        self.player = self.trainer = self
-        self.version = 0
-
-    @property
-    def logprobs(self):
-        return self.logits.log_softmax(-1)
-
-    async def groups(self, step):
-        probabilities = self.logprobs.exp().detach().numpy()
-        generator = np.random.default_rng(step)
-        return tuple(
-            self.group(generator.choice(4, size=8, p=probabilities / probabilities.sum()))
-            for _ in range(4)
-        )
-
-    def group(self, tokens):
-        task = Task(id="bandit_0")
-        episodes = tuple(
-            Episode(
-                task=task,
-                environment="bandit",
-                sample=sample,
-                seed=0,
-                max_rounds=1,
-                turns=(
-                    Turn(
-                        sequence=0,
-                        prompt_ids=(0,),
-                        token_ids=(int(token),),
-                        logprobs=(self.logprobs[int(token)].item(),),
-                        finish_reason="stop",
-                        policy_version=self.version,
-                        text="",
-                        reward=float(token == 2),
-                        rounds=1,
-                    ),
-                ),
-                messages=(),
-                ending=Ending.DONE,
-                success=bool(token == 2),
-            )
-            for sample, token in enumerate(tokens)
-        )
-        return Group(task=task, environment="bandit", episodes=episodes)
-
-    def score(self, sequences, needs):
-        logprobs = self.logprobs.detach().numpy()
-        uniform = np.full(4, np.log(0.25))
-        return Scores(
-            logprobs=tuple(logprobs[s.token_ids] * s.mask for s in sequences),
-            reference_logprobs=tuple(uniform[s.token_ids] * s.mask for s in sequences),
-        )
-
-    def update(self, batch, loss):
-        for minibatch in batch.minibatches:
-
-            def stacked(name, rows=minibatch.rows):
-                return torch.from_numpy(np.stack([getattr(row, name) for row in rows]))
-
-            tokens = TokenTensors(
-                logprobs_NT=self.logprobs[stacked("token_ids")],
-                mask_NT=stacked("mask"),
-                advantages_NT=stacked("advantages"),
-                old_logprobs_NT=stacked("old_logprobs"),
-                sampled_logprobs_NT=stacked("sampled_logprobs"),
-                reference_logprobs_NT=stacked("reference_logprobs"),
-            )
-            loss_NT, _ = loss(tokens)
-            (gradient,) = torch.autograd.grad((stacked("weights") * loss_NT).sum(), self.logits)
-            with torch.no_grad():
-                self.logits -= self.learning_rate * gradient
-        return {}
-
-    def beating(self, loss):
-        return loss
-
-    async def publish(self, version):
-        self.version = version
-
-    def train(self, algorithm, num_steps):
-        for step in range(num_steps):
-            asyncio.run(algorithm.train_step(self, step))
-        return self.logprobs.exp().detach().numpy()
-
-
 @pytest.mark.parametrize("aggregation", ["token-mean", "episode-mean"])
 def test_it_learns_what_is_rewarded(aggregation):
-    bandit = Bandit()
+    bandit = Bandit(GroupRelative())
     chance = bandit.train(GRPO(aggregation=aggregation, num_minibatches=2, num_epochs=2), 25)
     assert chance[2] > 0.95
     assert bandit.version == 25
@@ -209,9 +104,8 @@ def test_it_learns_what_is_rewarded(aggregation):
 
 def test_the_kl_term_holds_it_near_the_reference():
     # With a constant reward nothing but the KL moves the policy, back to the uniform reference.
-    bandit = Bandit(learning_rate=1.0)
+    bandit = Bandit(GroupRelative(eps=1e9), learning_rate=1.0)  # no credit to speak of
     with torch.no_grad():
         bandit.logits += torch.tensor([2.0, 0.0, 0.0, -1.0])
-    bandit.advantage = GroupRelative(eps=1e9)  # no credit to speak of
     chance = bandit.train(GRPO(kl_coef=1.0), 40)
     assert np.abs(chance - 0.25).max() < 0.02

@@ -8,7 +8,11 @@ def registered():
     (entry,) = [e for e in entry_points(group="agentgym") if e.name == "grpo"]
     names = {}
     plugin = entry.load()
-    for hook in (plugin.register_algorithms, plugin.register_advantage_estimators):
+    for hook in (
+        plugin.register_algorithms,
+        plugin.register_advantage_estimators,
+        plugin.register_rewards,
+    ):
         hook(register=names.__setitem__)
     return names
 
@@ -20,9 +24,10 @@ def load(target):
 
 def test_names_lead_to_components():
     names = registered()
-    assert set(names) == {"grpo", "group-relative"}
+    assert set(names) == {"grpo", "group-relative", "gigpo", "soft-overlong"}
     assert issubclass(load(names["grpo"]), OnPolicy)
-    assert load(names["group-relative"])().needs == frozenset()
+    for estimator in ("group-relative", "gigpo"):
+        assert load(names[estimator])().needs == frozenset()
 
 
 def test_the_default_advantage_is_registered():

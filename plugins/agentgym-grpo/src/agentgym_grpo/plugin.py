@@ -1,4 +1,4 @@
-"""Registers GRPO and its advantage estimator."""
+"""Registers GRPO, its advantage estimators and its punishment of length."""
 
 from agentgym_core import hookimpl
 
@@ -11,5 +11,12 @@ def register_algorithms(register):
 
 @hookimpl
 def register_advantage_estimators(register):
-    """Its credit: an episode against the other attempts at its task."""
+    """Its credit: an episode against the other attempts at its task, a turn against its like."""
     register("group-relative", "agentgym_grpo.group_relative:GroupRelative")
+    register("gigpo", "agentgym_grpo.gigpo:GiGPO")
+
+
+@hookimpl
+def register_rewards(register):
+    """DAPO's."""
+    register("soft-overlong", "agentgym_grpo.soft_overlong:SoftOverlong")

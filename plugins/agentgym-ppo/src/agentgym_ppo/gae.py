@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 from attrs.validators import ge, le
 
-from agentgym_core.credit import Chain, chains, discounted, empty, whitened
+from agentgym_core.credit import Chain, chains, whitened
 from agentgym_core.protocols import AdvantageEstimator
 from agentgym_core.types import Advantages, FloatArray, Scores, TokenSequence
 
@@ -47,15 +47,17 @@ class GAE(AdvantageEstimator):
     def __call__(self, sequences: Sequence[TokenSequence], scores: Scores) -> Advantages:
         """Return advantages and the critic's targets; `explained_variance` is the critic's."""
         assert scores.values is not None
-        advantages, returns = empty(sequences), empty(sequences)
+        advantages = tuple(np.zeros(len(sequence)) for sequence in sequences)
+        returns = tuple(np.zeros(len(sequence)) for sequence in sequences)
+        rewards = [sequence.rewards for sequence in sequences]
         for chain in chains(sequences):
-            values = chain.gather(scores.values)
-            end = bootstrap(chain, scores) if self.bootstrap_truncated else 0.0
-            credit = generalised(chain.rewards, values, end, self.gamma, self.lam)
-            chain.scatter(credit, advantages)
-            chain.scatter(credit + values, returns)
+            values = chain.read(scores.values)
+            end = bootstrap(chain, sequences, scores) if self.bootstrap_truncated else 0.0
+            credit = generalised(chain.read(rewards), values, end, self.gamma, self.lam)
+            chain.write(credit, advantages)
+            chain.write(credit + values, returns)
         return Advantages(
-            values=whitened(advantages, sequences) if self.whiten else advantages,
+            values=whitened(sequences, advantages) if self.whiten else advantages,
             returns=returns,
             metrics={"explained_variance": explained_variance(sequences, scores.values, returns)},
         )
@@ -65,14 +67,17 @@ def generalised(
     rewards: FloatArray, values: FloatArray, end: float, gamma: float, lam: float
 ) -> FloatArray:
     """The module's equations along one chain; `end` is the value after its last step."""
-    following = np.append(values[1:], end)
-    return discounted(rewards + gamma * following - values, gamma * lam)
+    errors = rewards + gamma * np.append(values[1:], end) - values
+    advantages = np.zeros(len(errors) + 1)
+    for step in reversed(range(len(errors))):
+        advantages[step] = errors[step] + gamma * lam * advantages[step + 1]
+    return advantages[:-1]
 
 
-def bootstrap(chain: Chain, scores: Scores) -> float:
+def bootstrap(chain: Chain, sequences: Sequence[TokenSequence], scores: Scores) -> float:
     """The critic's value of where the episode was cut; 0 if it came to its end."""
-    last = chain.members[-1]
-    if not chain.sequences[last].truncated:
+    last = int(chain.sequences[-1])
+    if not sequences[last].truncated:
         return 0.0
     assert scores.final_values is not None, "the trainer gave values without final_values"
     return float(scores.final_values[last])

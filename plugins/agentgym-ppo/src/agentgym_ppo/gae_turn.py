@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 from attrs.validators import ge, le
 
-from agentgym_core.credit import chains, empty, whitened
+from agentgym_core.credit import chains, whitened
 from agentgym_core.protocols import AdvantageEstimator
 from agentgym_core.types import Advantages, Scores, TokenSequence
 from agentgym_ppo.gae import bootstrap, explained_variance, generalised
@@ -45,20 +45,19 @@ class TurnGAE(AdvantageEstimator):
     def __call__(self, sequences: Sequence[TokenSequence], scores: Scores) -> Advantages:
         """Return advantages and the critic's targets; `explained_variance` is the critic's."""
         assert scores.values is not None
-        advantages, returns = empty(sequences), empty(sequences)
-        turns = [sequence.turns.astype(np.float64) for sequence in sequences]
+        advantages = tuple(np.zeros(len(sequence)) for sequence in sequences)
+        returns = tuple(np.zeros(len(sequence)) for sequence in sequences)
+        token_rewards = [sequence.rewards for sequence in sequences]
         for chain in chains(sequences):
-            _, first, turn_of = np.unique(
-                chain.gather(turns), return_index=True, return_inverse=True
-            )
-            rewards = np.bincount(turn_of, weights=chain.rewards).astype(np.float64)
-            values = chain.gather(scores.values)[first]
-            end = bootstrap(chain, scores) if self.bootstrap_truncated else 0.0
+            _, first, turn_of = np.unique(chain.turns, return_index=True, return_inverse=True)
+            rewards = np.add.reduceat(chain.read(token_rewards), first)
+            values = chain.read(scores.values)[first]
+            end = bootstrap(chain, sequences, scores) if self.bootstrap_truncated else 0.0
             credit = generalised(rewards, values, end, self.gamma, self.lam)
-            chain.scatter(credit[turn_of], advantages)
-            chain.scatter((credit + values)[turn_of], returns)
+            chain.write(credit[turn_of], advantages)
+            chain.write((credit + values)[turn_of], returns)
         return Advantages(
-            values=whitened(advantages, sequences) if self.whiten else advantages,
+            values=whitened(sequences, advantages) if self.whiten else advantages,
             returns=returns,
             metrics={"explained_variance": explained_variance(sequences, scores.values, returns)},
         )
