@@ -22,7 +22,7 @@ def test_a_check_that_does_not_apply_does_not_hold(monkeypatch):
     skipped = [line for line in result.output.splitlines() if line.startswith("  -  ")]
     assert len(skipped) == 2
     assert all("does not say compares_groups" in line for line in skipped)
-    assert result.output.splitlines()[-1].endswith("12 of 14 checks hold, 2 do not apply")
+    assert result.output.splitlines()[-1].endswith("13 of 15 checks hold, 2 do not apply")
 
 
 def test_a_faulty_one_fails_with_the_reason(monkeypatch):

@@ -13,6 +13,8 @@ from agentgym_core.testing.conformance.component import ComponentConformance
 from agentgym_core.types import Advantages, FloatArray, Scores, TokenSequence
 
 KNOWN_NEEDS = frozenset({"logprobs", "reference_logprobs", "values"})
+_ARRAYS = ("token_ids", "mask", "logprobs", "rewards", "turns", "versions", "states")
+"""The fields of a token sequence that hold a value for each token."""
 
 
 class AdvantageEstimatorConformance(ComponentConformance):
@@ -59,7 +61,7 @@ class AdvantageEstimatorConformance(ComponentConformance):
         before = copy.deepcopy(sequences)
         first = self._estimate(sequences).values
         for old, new in zip(before, sequences, strict=True):
-            for field in ("token_ids", "mask", "logprobs", "rewards", "turns"):
+            for field in _ARRAYS:
                 assert np.array_equal(getattr(old, field), getattr(new, field)), (
                     f"it changes the {field} it was given: work on a copy"
                 )
@@ -95,6 +97,24 @@ class AdvantageEstimatorConformance(ComponentConformance):
                 credit,
                 "advantages depend on the length of observations: step from sampled token to "
                 "sampled token",
+            )
+
+    def test_contexts_do_not_matter(self) -> None:
+        """An episode is what it is, whether its turns lie in one sequence or in several."""
+        whole = [
+            _sequence([2, 1, 3], [0.5, 0.0, float(n)], episode=n, states=[0, 5, 5 + n])
+            for n in range(3)
+        ]
+        cut = [part for sequence in whole for part in _cut_after_turns(sequence)]
+        credit: dict[int, list[FloatArray]] = {}
+        for sequence, value in zip(cut, self._values(cut), strict=True):
+            credit.setdefault(sequence.episode, []).append(value)
+        for sequence, value in zip(whole, self._values(whole), strict=True):
+            _assert_close(
+                np.concatenate(credit[sequence.episode]),
+                value,
+                "credit depends on how an episode is cut into sequences: sum rewards over the "
+                "episode, and let time run on from one of its turns to the next",
             )
 
     def test_a_reward_reaches_the_policy(self) -> None:
@@ -133,7 +153,7 @@ class AdvantageEstimatorConformance(ComponentConformance):
         short = [_sequence([2], [float(n == 0)], episode=n) for n in range(3)]
         cut = [
             _sequence([2], [0.0], episode=0),
-            _sequence([2], [1.0], episode=0),
+            _sequence([2], [1.0], episode=0, first_turn=1),
             *(_sequence([2, 1, 1], [0.0, 0.0, 0.0], episode=n) for n in (1, 2)),
         ]
         expected = self._values(short)[0][short[0].mask]
@@ -173,29 +193,49 @@ def make_sequences(num_groups: int = 3) -> list[TokenSequence]:
     made: list[TokenSequence] = []
     for group in range(num_groups):
         for attempt in range(4):
+            first_turn = 0
             for _ in range(2 if attempt == 3 else 1):
                 turns = draw.integers(1, 5, size=draw.integers(1, 4)).tolist()
                 rewards = draw.choice([0.0, 0.0, 0.5, 1.0], size=len(turns)).tolist()
-                made.append(_sequence(turns, rewards, episode=4 * group + attempt, group=group))
+                made.append(
+                    _sequence(
+                        turns,
+                        rewards,
+                        episode=4 * group + attempt,
+                        group=group,
+                        first_turn=first_turn,
+                        states=draw.integers(0, 3, size=len(turns)).tolist(),
+                    )
+                )
+                first_turn += len(turns)
     return made
 
 
 def _sequence(
-    turns: Sequence[int], rewards: Sequence[float], *, episode: int = 0, group: int = 0
+    turns: Sequence[int],
+    rewards: Sequence[float],
+    *,
+    episode: int = 0,
+    group: int = 0,
+    first_turn: int = 0,
+    states: Sequence[int] | None = None,
 ) -> TokenSequence:
     """Turns of so many sampled tokens, two observation tokens before each."""
     lengths = [n for turn in turns for n in (2, turn)]
     mask = np.repeat([False, True] * len(turns), lengths)
-    number = np.where(mask, np.repeat(np.arange(len(turns)), [2 + n for n in turns]), -1)
+    sizes = [2 + n for n in turns]
+    number = np.repeat(first_turn + np.arange(len(turns)), sizes)
+    state = np.repeat([-1] * len(turns) if states is None else states, sizes)
     reward = np.zeros(len(mask))
-    reward[np.cumsum([2 + n for n in turns]) - 1] = rewards
+    reward[np.cumsum(sizes) - 1] = rewards
     return TokenSequence(
         token_ids=np.arange(len(mask)) % 7,
         mask=mask,
         logprobs=-0.5 * mask,
         rewards=reward,
-        turns=number,
+        turns=np.where(mask, number, -1),
         versions=np.where(mask, 0, -1),
+        states=np.where(mask, state, -1),
         episode=episode,
         group=group,
     )
@@ -219,16 +259,26 @@ def _with_longer_observations(sequence: TokenSequence) -> TokenSequence:
     repeats = np.where(sequence.mask, 1, 4)
     return attrs.evolve(
         sequence,
-        **{
-            name: np.repeat(getattr(sequence, name), repeats)
-            for name in ("token_ids", "mask", "logprobs", "rewards", "turns", "versions")
-        },
+        **{name: np.repeat(getattr(sequence, name), repeats) for name in _ARRAYS},
     )
 
 
+def _cut_after_turns(sequence: TokenSequence) -> list[TokenSequence]:
+    """A sequence for each turn."""
+    ends = np.flatnonzero(sequence.mask[:-1] & ~sequence.mask[1:]) + 1
+    arrays = {name: np.split(getattr(sequence, name), ends) for name in _ARRAYS}
+    return [
+        attrs.evolve(sequence, **{name: parts[index] for name, parts in arrays.items()})
+        for index in range(len(ends) + 1)
+    ]
+
+
 def _values_of(sequence: TokenSequence, observation_value: float) -> FloatArray:
+    """A value for each sampled token that follows from its episode, turn and place in the turn."""
     values = np.full(len(sequence), observation_value)
-    values[sequence.mask] = np.sin(np.arange(int(sequence.mask.sum())) + sequence.episode)
+    turns = sequence.turns[sequence.mask]
+    place = np.arange(len(turns)) - np.searchsorted(turns, turns)
+    values[sequence.mask] = np.sin(7 * turns + place + sequence.episode)
     return values
 
 

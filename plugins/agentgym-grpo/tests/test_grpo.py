@@ -7,6 +7,7 @@ import torch
 from agentgym_core.structure import structure
 from agentgym_core.testing.bandit import Bandit
 from agentgym_core.types import TokenTensors
+from agentgym_grpo.gigpo import GiGPO
 from agentgym_grpo.group_relative import GroupRelative
 from agentgym_grpo.grpo import GRPO
 
@@ -31,6 +32,35 @@ def test_loss_by_hand():
     assert loss[0].tolist() == pytest.approx([-1.28, 0, 0.8], abs=1e-12)
     assert metrics["clip_fraction"][0].tolist() == [1, 0, 1]
     assert "kl" not in metrics
+
+
+def test_each_surrogate_by_hand():
+    # r = 1.5 and 0.5 with A = 1 and -1: the row's ratio is sqrt(1.5 x 0.5) = 0.866.
+    row = 0.75**0.5
+    assert loss_of(surrogate="gspo") == pytest.approx([-row, 0, row], abs=1e-12)
+    # Clipped at 0.9: min(0.866, 0.9) and min(-0.866, -0.9).
+    assert loss_of(surrogate="gspo", clip_low=0.1) == pytest.approx([-row, 0, 0.9], abs=1e-12)
+    # -clip(r) A log pi: weights 1.2 and 0.8, pi = 0.3 and 0.2.
+    expected = [-1.2 * np.log(0.3), 0, 0.8 * np.log(0.2)]
+    assert loss_of(surrogate="cispo") == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_bound_for_negative_credit_by_hand():
+    # r = 5, A = -1: -5 without, -3 with it.
+    unlikely = torch.tensor([[0.02, 0.5, 0.04]], dtype=torch.float64).log()
+    given = {"logprobs_NT": unlikely + np.log(5), "old_logprobs_NT": unlikely}
+    assert loss_of(**given)[2] == pytest.approx(5, abs=1e-12)
+    for surrogate in ("clip", "gspo"):
+        bounded = loss_of(dual_clip=3.0, surrogate=surrogate, **given)
+        assert bounded[2] == pytest.approx(3, abs=1e-12)
+        assert bounded[0] == pytest.approx(-1.2, abs=1e-12)
+
+
+def loss_of(**fields):
+    """The loss of each of the three tokens, without a reference."""
+    given = {name: fields.pop(name) for name in list(fields) if name.endswith("_NT")}
+    loss, _ = GRPO(**fields).loss(tensors(reference_logprobs_NT=None, **given))
+    return loss[0].tolist()
 
 
 def test_kl_term_by_hand():
@@ -70,6 +100,11 @@ def test_needs_follow_the_fields():
         ({"reference_every": 5}, "no effect without a reference"),
         ({"correction": "token", "old_logprobs": "sampled"}, "needs `old_logprobs: scored`"),
         ({"aggregation": "constant"}, "needs aggregation_constant"),
+        ({"surrogate": "ppo"}, "'surrogate' must be in"),
+        ({"overlong": "drop"}, "'overlong' must be in"),
+        ({"dual_clip": 1.0}, "'dual_clip' must be > 1.0"),
+        ({"dual_clip": 3.0, "surrogate": "cispo"}, "dual_clip has no effect with surrogate"),
+        ({"max_refills": -1}, "'max_refills' must be >= 0"),
     ],
 )
 def test_refused(fields, message):
@@ -100,6 +135,21 @@ def test_it_learns_what_is_rewarded(aggregation):
     chance = bandit.train(GRPO(aggregation=aggregation, num_minibatches=2, num_epochs=2), 25)
     assert chance[2] > 0.95
     assert bandit.version == 25
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "estimator"),
+    [
+        (GRPO(surrogate="gspo", num_minibatches=2), GroupRelative()),
+        (GRPO(surrogate="cispo", clip_low=1.0, clip_high=2.0, num_epochs=2), GroupRelative()),
+        (GRPO(dual_clip=3.0, num_epochs=2), GroupRelative(scale="none")),
+        (GRPO(max_refills=2), GroupRelative()),
+        (GRPO(), GiGPO()),
+    ],
+    ids=["gspo", "cispo", "dual-clip", "refills", "gigpo"],
+)
+def test_every_option_learns_what_is_rewarded(algorithm, estimator):
+    assert Bandit(estimator).train(algorithm, 25)[2] > 0.95
 
 
 def test_the_kl_term_holds_it_near_the_reference():

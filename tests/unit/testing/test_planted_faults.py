@@ -191,6 +191,14 @@ class NoiseOverStd(Mean):
 
 
 @attrs.frozen(kw_only=True)
+class StartsAgainInEachContext(Mean):
+    """What is still to be earned in the sequence, and not in the episode."""
+
+    def __call__(self, sequences, scores):
+        return Advantages(values=tuple(s.mask * s.rewards[::-1].cumsum()[::-1] for s in sequences))
+
+
+@attrs.frozen(kw_only=True)
 class WrongNeed(Mean):
     needs = frozenset({"entropy"})
 
@@ -282,6 +290,11 @@ class CountsInMemory(UniformTaskSampler):
         ),
         (AdvantageEstimatorConformance, NoiseOverStd(), "test_one_finite_value_for_each_token"),
         (AdvantageEstimatorConformance, NoiseOverStd(), "test_a_group_of_one_is_defined"),
+        (
+            AdvantageEstimatorConformance,
+            StartsAgainInEachContext(),
+            "test_contexts_do_not_matter",
+        ),
         (AdvantageEstimatorConformance, WrongNeed(), "test_needs_are_known"),
         (AdvantageEstimatorConformance, OverRows(), "test_an_episode_counts_once"),
         (AdvantageEstimatorConformance, NoiseOverStd(), "test_equal_rewards_give_nothing"),

@@ -1,4 +1,4 @@
-"""The leave-one-out baseline (Kool et al. 2019; arXiv 2402.14740, equation 8)."""
+"""The leave-one-out baseline (Kool et al. 2019; for language models arXiv 2402.14740)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""RLOO, REINFORCE Leave-One-Out (Ahmadian et al. 2024, arXiv 2402.14740, equation 8).
+"""RLOO, REINFORCE Leave-One-Out (Ahmadian et al. 2024, arXiv 2402.14740).
 
     loss = mean over trained tokens of  -A log pi(token)
 
