@@ -8,7 +8,9 @@ from agentgym_core.hookspecs import Register
 @hookimpl
 def register_agents(register: Register) -> None:  # noqa: D103
     register("act", "agentgym_core.agents.act:Act")
+    register("plan-act", "agentgym_core.agents.plan_act:PlanAct")
     register("react", "agentgym_core.agents.react:React")
+    register("reflect", "agentgym_core.agents.reflect:Reflect")
 
 
 @hookimpl

@@ -12,7 +12,8 @@ LOOP = 3
 def diagnose(episode: Episode) -> tuple[str, ...]:
     """Those of `DIAGNOSES` that hold, in that order; none for an episode that failed.
 
-    `loop`: one action was taken three times, and each time the world gave the same answer.
+    `loop`: in one attempt, one action was taken three times, and each time the world gave the same
+    answer.
     `premature-stop`: the agent stopped with rounds left, and without success. `context-overflow`:
     the tokens ran out. `format-errors`: a reply did not name an action. `horizon-cut`: the rounds
     ran out, without success.
@@ -20,16 +21,18 @@ def diagnose(episode: Episode) -> tuple[str, ...]:
     if episode.ending.is_failure:
         return ()
     answers = Counter(
-        (turn.action, turn.observation) for turn in episode.turns if turn.action is not None
+        (turn.attempt, turn.action, turn.observation)
+        for turn in episode.turns
+        if turn.action is not None
     )
     stopped = episode.ending is Ending.AGENT_STOPPED
     holds = {
         "loop": any(num >= LOOP for num in answers.values()),
         "premature-stop": stopped
-        and not episode.success
+        and not episode.success_best
         and episode.num_rounds < episode.max_rounds,
         "context-overflow": episode.ending is Ending.OUT_OF_TOKENS,
         "format-errors": any(turn.format_error for turn in episode.turns),
-        "horizon-cut": episode.ending is Ending.OUT_OF_ROUNDS and not episode.success,
+        "horizon-cut": episode.ending is Ending.OUT_OF_ROUNDS and not episode.success_best,
     }
     return tuple(name for name in DIAGNOSES if holds[name])

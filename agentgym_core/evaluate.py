@@ -19,7 +19,7 @@ from agentgym_core.types import Episode, Group, Sampling, Task
 
 @attrs.frozen(kw_only=True)
 class Rate:
-    """A success rate over tasks.
+    """A success rate over tasks, of each episode's first attempt.
 
     The interval counts tasks, not episodes: attempts at one task are not independent.
     """
@@ -42,6 +42,11 @@ class Evaluation:
     """pass@k, unbiased (arXiv 2107.03374), for k up to the number of samples."""
     reward: float
     rounds: float
+    success_best: float
+    """The same where any attempt counts, over tasks. More attempts than one are made on the
+    environment's verdict, so this is no success rate."""
+    attempts: float
+    """Mean number of attempts."""
     endings: Mapping[str, int]
     num_episodes: int
     num_dropped: int
@@ -56,6 +61,8 @@ class Evaluation:
             "success": self.overall.success,
             "success_low": self.overall.low,
             "success_high": self.overall.high,
+            "success_best": self.success_best,
+            "attempts": self.attempts,
             "reward": self.reward,
             "rounds": self.rounds,
             "episodes": self.num_episodes,
@@ -114,6 +121,8 @@ def summarize(groups: Sequence[Group], sampling: str) -> Evaluation:
         pass_at={k: _mean([_pass_at(group, k) for group in played]) for k in range(1, most + 1)},
         reward=_mean([episode.reward for episode in episodes]),
         rounds=_mean([float(episode.num_rounds) for episode in episodes]),
+        success_best=_mean([_mean([e.success_best for e in group.episodes]) for group in played]),
+        attempts=_mean([float(episode.num_attempts) for episode in episodes]),
         endings=_count_endings(episodes),
         num_episodes=len(episodes),
         num_dropped=sum(group.num_dropped for group in groups),
@@ -121,13 +130,21 @@ def summarize(groups: Sequence[Group], sampling: str) -> Evaluation:
 
 
 def format_table(evaluations: Mapping[str, Evaluation]) -> str:
-    """Success with its 95% interval, a line for each label and category."""
+    """Success with its 95% interval, a line for each label and category.
+
+    Where an agent tried again, one more line says what its attempts reached together.
+    """
     lines: list[str] = []
     for label, evaluation in evaluations.items():
         rates = {label: evaluation.overall}
         if len(evaluation.categories) > 1:
             rates |= {f"  {name}": rate for name, rate in evaluation.categories.items()}
         lines += [f"{name:<32} {format_rate(rate)}" for name, rate in rates.items()]
+        if evaluation.attempts > 1:
+            lines.append(
+                f"{'  best of its attempts':<32} {evaluation.success_best:.3f}, with "
+                f"{evaluation.attempts:.2f} attempts an episode on the environment's verdict"
+            )
     return "\n".join(lines)
 
 

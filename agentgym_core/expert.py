@@ -5,15 +5,16 @@ sees the very prompts that reinforcement learning continues with, and evaluation
 same episodes.
 """
 
-from collections.abc import Sequence
+import sys
 
 import attrs
 import numpy as np
 
 from agentgym_core.actions import rendered
-from agentgym_core.handler import Policy, TurnTokens
+from agentgym_core.handler import Policy, TurnTokens, said
+from agentgym_core.protocols import Said
 from agentgym_core.session import EpisodeSession
-from agentgym_core.types import Completion, Message, Observation, Reply, Sampling, to_messages
+from agentgym_core.types import Completion, Message, Reply, Sampling
 
 
 @attrs.frozen(kw_only=True)
@@ -46,7 +47,11 @@ class ExpertPolicy(Policy):
 
 
 class ExpertHandler:
-    """`protocols.Handler` whose replies are the expert's."""
+    """`protocols.Handler` whose replies are the expert's.
+
+    An expert knows the next action and nothing to say of it: it has no plan and no reflection. It
+    reads no tokens, so that its context is never full.
+    """
 
     def __init__(self, session: EpisodeSession, demonstrator: Demonstrator, seed: int) -> None:
         self.messages: list[Message] = []
@@ -55,11 +60,24 @@ class ExpertHandler:
         self._demonstrator = demonstrator
         self._random = np.random.default_rng(seed)
 
-    def add(self, messages: Observation | Message | Sequence[Message] | str) -> None:
+    @property
+    def longest_reply(self) -> int:
+        """It samples no tokens."""
+        return 0
+
+    def add(self, messages: Said) -> None:
         """Append messages."""
-        if isinstance(messages, Observation):
-            messages = messages.messages
-        self.messages.extend(to_messages(messages))
+        self.messages.extend(said(messages))
+
+    def begin(self, messages: Said) -> None:
+        """Nothing: these were said before."""
+
+    def room(self, messages: Said = ()) -> int:
+        """Without end."""
+        return sys.maxsize
+
+    async def say(self, request: str) -> None:
+        """Nothing to say: the request is left out as well."""
 
     async def reply(self) -> Reply:
         """What the expert would do now, or a mistake.
@@ -77,7 +95,15 @@ class ExpertHandler:
         loss = mistake is None or self._demonstrator.learn_mistakes
         self.messages.append(Message("assistant", text, loss=loss))
         spoken = Completion(token_ids=(), logprobs=(), finish_reason="stop")
-        self.turns.append(TurnTokens(sequence=0, prompt_ids=(), completion=spoken, text=text))
+        self.turns.append(
+            TurnTokens(
+                sequence=0,
+                prompt_ids=(),
+                completion=spoken,
+                text=text,
+                attempt=self._session.attempt,
+            )
+        )
         return Reply(turn=len(self.turns) - 1, text=text, finish_reason="stop")
 
     def final_ids(self) -> tuple[int, ...]:

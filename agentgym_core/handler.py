@@ -7,7 +7,7 @@ import attrs
 
 from agentgym_core.contract import is_fault
 from agentgym_core.errors import EngineFailure, EpisodeEnded
-from agentgym_core.protocols import Handler, Sampler
+from agentgym_core.protocols import Handler, Said, Sampler
 from agentgym_core.renderer import Prompt, Renderer
 from agentgym_core.seeds import derive_seed
 from agentgym_core.session import EpisodeSession
@@ -33,6 +33,13 @@ class TurnTokens:
     prompt_ids: tuple[int, ...]
     completion: Completion
     text: str
+    attempt: int = 1
+    """See `types.Turn.attempt`."""
+
+
+def said(messages: Said) -> tuple[Message, ...]:
+    """What a handler is given, as messages."""
+    return messages.messages if isinstance(messages, Observation) else to_messages(messages)
 
 
 class RecordingHandler(Handler, Protocol):
@@ -116,18 +123,37 @@ class RolloutHandler:
         self._key = key
         self._seed = seed
         self._pending: list[Message] = []
+        self._begins = False  # a fresh context, in which `_pending` is all there is
         self._prompt: Prompt | None = None
         self._context: tuple[int, ...] = ()
         self._first_prompt_tokens = 0
         self._sequence = 0
 
-    def add(self, messages: Observation | Message | Sequence[Message] | str) -> None:
+    @property
+    def longest_reply(self) -> int:
+        """See `protocols.Handler`."""
+        return self._limits.max_tokens
+
+    def add(self, messages: Said) -> None:
         """Append messages that the policy will read before its next reply."""
-        if isinstance(messages, Observation):
-            messages = messages.messages
-        added = to_messages(messages)
+        added = said(messages)
         self._pending.extend(added)
         self.messages.extend(added)
+
+    def begin(self, messages: Said) -> None:
+        """Leave the context: see `protocols.Handler`. The next turn starts a token sequence."""
+        self._pending = list(said(messages))
+        self._begins = True
+
+    def room(self, messages: Said = ()) -> int:
+        """See `protocols.Handler`."""
+        _, ids, extends = self._render(said(messages))
+        return self._room(len(self._context) * extends + len(ids))
+
+    async def say(self, request: str) -> Reply:
+        """Ask for words: the reply to the request."""
+        self.add(request)
+        return await self.reply()
 
     async def reply(self) -> Reply:
         """Let the policy speak.
@@ -169,20 +195,23 @@ class RolloutHandler:
         fits = longest is None or len(self._context) + len(ids) <= longest
         return ids if extends and fits else ()
 
-    def _render(self) -> tuple[Prompt, tuple[int, ...], bool]:
-        if self._prompt is None:
-            prompt, ids = self._renderer.open(self._pending)
+    def _render(self, more: Sequence[Message] = ()) -> tuple[Prompt, tuple[int, ...], bool]:
+        """The next prompt, with `more` at its end; its new ids; whether they extend the context."""
+        unread = [*self._pending, *more]
+        if self._prompt is None or self._begins:
+            prompt, ids = self._renderer.open(unread)
             return prompt, ids, False
         reply_ids = self.turns[-1].completion.token_ids
-        return self._renderer.extend(self._prompt, reply_ids, self._pending)
+        return self._renderer.extend(self._prompt, reply_ids, unread)
 
     def _room(self, context_tokens: int) -> int:
         """Tokens that the next reply may have; 0 or less if the prompt itself does not fit."""
+        first = self._first_prompt_tokens
         if not self.turns:
-            self._first_prompt_tokens = context_tokens
+            first = context_tokens
             if context_tokens > self._limits.max_prompt_tokens:
                 return 0
-        end = self._first_prompt_tokens + self._limits.max_response_tokens
+        end = first + self._limits.max_response_tokens
         if self._sampler.max_model_len is not None:
             end = min(end, self._sampler.max_model_len)
         return end - context_tokens
@@ -227,7 +256,9 @@ class RolloutHandler:
         completion: Completion,
         extends: bool,
     ) -> None:
-        if self.turns and not extends:
+        if not self.turns:
+            self._first_prompt_tokens = len(context)
+        elif not extends:
             self._sequence += 1
         self.turns.append(
             TurnTokens(
@@ -235,9 +266,11 @@ class RolloutHandler:
                 prompt_ids=ids,
                 completion=completion,
                 text=self._renderer.reply_text(completion.token_ids),
+                attempt=self._session.attempt,
             )
         )
         self.messages.append(self._renderer.reply_message(completion.token_ids))
         self._prompt = prompt
         self._context = context + completion.token_ids
         self._pending.clear()
+        self._begins = False

@@ -51,7 +51,9 @@ def rewarded(episode: Episode, blocks: Sequence[RewardBlock]) -> Episode:
         values = [(block.weight, _evaluate(block.component, episode)) for block in blocks]
     except InvalidReward as error:
         log.warning("%s", error)
-        return attrs.evolve(episode, ending=Ending.INVALID_REWARD, success=False, error=str(error))
+        return attrs.evolve(
+            episode, ending=Ending.INVALID_REWARD, success=False, retries=(), error=str(error)
+        )
     turns = [
         attrs.evolve(
             turn,
@@ -113,14 +115,15 @@ class EnvironmentReward(Reward):
 class SuccessReward(Reward):
     """1 on the last turn of a successful episode and 0 elsewhere, whatever the environment pays.
 
-    For environments that pay for partial progress, where only success shall count.
+    For environments that pay for partial progress, where only success shall count. Where an agent
+    tried again, success in the last attempt counts.
     """
 
     def __call__(self, episode: Episode) -> EpisodeReward:
         """The verdict as a number."""
         return EpisodeReward(
             turns=tuple(
-                float(episode.success and index == len(episode.turns) - 1)
+                float(episode.success_best and index == len(episode.turns) - 1)
                 for index in range(len(episode.turns))
             )
         )

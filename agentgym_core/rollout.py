@@ -169,6 +169,7 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
     finally:
         table.policy.release(key)
     assert ending is not None
+    verdicts = metered.verdicts if metered and not ending.is_failure else (False,)
     return Episode(
         task=order.task,
         environment=order.environment,
@@ -179,7 +180,8 @@ async def play_episode(table: Table, order: Attempts, sample: int) -> Episode:
         final_ids=final_ids,
         messages=tuple(handler.messages) if handler else (),
         ending=ending,
-        success=metered is not None and metered.success and not ending.is_failure,
+        success=verdicts[0],
+        retries=verdicts[1:],
         error=error,
         seconds=time.perf_counter() - start,
     )
@@ -206,11 +208,20 @@ async def opened(
 
 
 def _join_turns(handler: RecordingHandler, session: EpisodeSession) -> tuple[Turn, ...]:
-    """The token side and the world side of every turn. A turn may act more than once."""
+    """The token side and the world side of every turn. A turn may act more than once.
+
+    What was earned in an attempt that was tried again is not the turn's reward, but stands among
+    its parts.
+    """
+    counts = len(session.verdicts)
     turns: list[Turn] = []
     for index, tokens in enumerate(handler.turns):
         rounds = [r for r in session.rounds if r.turn == index]
         last = rounds[-1] if rounds else None
+        parts = dict(last.observation.rewards) if last else {}
+        abandoned = [r.observation.reward for r in rounds if r.attempt < counts]
+        if abandoned:
+            parts["abandoned"] = sum(abandoned)
         turns.append(
             Turn(
                 sequence=tokens.sequence,
@@ -222,10 +233,11 @@ def _join_turns(handler: RecordingHandler, session: EpisodeSession) -> tuple[Tur
                 text=tokens.text,
                 action=last.action if last else None,
                 observation=last.observation.text if last else None,
-                reward=sum(r.observation.reward for r in rounds),
-                rewards=dict(last.observation.rewards) if last else {},
+                reward=sum(r.observation.reward for r in rounds if r.attempt >= counts),
+                rewards=parts,
                 rounds=len(rounds),
                 format_error=any(r.format_error for r in rounds),
+                attempt=tokens.attempt,
             )
         )
     return tuple(turns)

@@ -9,8 +9,6 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-import attrs
-
 from agentgym_core.actions import parsed
 from agentgym_core.contract import check_observation, is_fault
 from agentgym_core.errors import (
@@ -21,21 +19,11 @@ from agentgym_core.errors import (
     InvalidReward,
 )
 from agentgym_core.protocols import Environment, Session
-from agentgym_core.types import Ending, Observation, Reply, Task
+from agentgym_core.types import Ending, Observation, Reply, Round, Task
 from agentgym_core.watchdog import Progress
 from agentgym_core.wording import origin, shown
 
 T = TypeVar("T")
-
-
-@attrs.frozen(kw_only=True)
-class Round:
-    """One action and its answer."""
-
-    turn: int
-    action: str | None
-    observation: Observation
-    format_error: bool
 
 
 class EpisodeSession:
@@ -58,10 +46,14 @@ class EpisodeSession:
         self.max_rounds = max_rounds
         self.rounds: list[Round] = []
         self.ending: Ending | None = None
-        self.success = False
+        self.attempt = 1
         self.progress = progress or Progress()
         self._session = session
         self._max_call_seconds = max_call_seconds
+        self._begun = False
+        self._has_acted = False  # in this attempt
+        self._verdicts = [False]
+        self._ended_before: Ending | None = None
 
     @property
     def ended(self) -> bool:
@@ -73,17 +65,58 @@ class EpisodeSession:
         """Actions that may still be taken."""
         return 0 if self.ended else self.max_rounds - len(self.rounds)
 
+    @property
+    def verdicts(self) -> tuple[bool, ...]:
+        """The environment's, on the first attempt and each further one in which it was acted."""
+        num = len(self._verdicts) - (self.attempt > 1 and not self._has_acted)
+        return tuple(self._verdicts[:num])
+
+    @property
+    def may_try_again(self) -> bool:
+        """See `protocols.MeteredSession`."""
+        over = self.ending in (Ending.DONE, Ending.STEP_LIMIT)
+        left = len(self.rounds) < self.max_rounds
+        return over and left and self._has_acted and not self._verdicts[-1]
+
     def end(self, ending: Ending) -> None:
-        """End the episode; the first ending stands."""
+        """End the episode; the first ending stands.
+
+        One that ends between two attempts ends as the first of them did.
+        """
         if self.ending is None:
-            self.ending = ending
+            idle = self._ended_before is not None and not self._has_acted
+            self.ending = self._ended_before if idle else ending
 
     def stop(self) -> None:
         """The agent gives up or is content."""
         self.end(Ending.AGENT_STOPPED)
 
     async def reset(self) -> Observation:
-        """Begin the episode's task."""
+        """Begin the episode's task.
+
+        Raises:
+            RuntimeError: the episode has begun.
+        """
+        if self._begun:
+            raise RuntimeError(
+                "the episode has begun. `session.again()` tries its task once more, after an "
+                "attempt that failed"
+            )
+        self._begun = True
+        return self._see(await self._call("reset", self.task, self.seed))
+
+    async def again(self) -> Observation:
+        """Begin the task anew, with the rounds that are left.
+
+        Raises:
+            EpisodeEnded: not `may_try_again`.
+        """
+        if not self.may_try_again:
+            raise EpisodeEnded("nothing is to be tried again: check `session.may_try_again` before")
+        self._ended_before, self.ending = self.ending, None
+        self.attempt += 1
+        self._has_acted = False
+        self._verdicts.append(False)
         return self._see(await self._call("reset", self.task, self.seed))
 
     async def act(self, reply: Reply, action: str | None = None) -> Observation:
@@ -100,6 +133,7 @@ class EpisodeSession:
         problem = ""
         if action is None:
             action, problem = await self._read(reply)
+        self._has_acted = True
         if action is None:
             observation = Observation(messages=problem)
         else:
@@ -107,6 +141,7 @@ class EpisodeSession:
         self.rounds.append(
             Round(
                 turn=reply.turn,
+                attempt=self.attempt,
                 action=action,
                 observation=observation,
                 format_error=action is None,
@@ -152,7 +187,7 @@ class EpisodeSession:
                 raise InvalidReward(
                     f"{origin(self.environment)}, task {self.task.id}: {name} is {value}"
                 )
-        self.success = bool(observation.success)
+        self._verdicts[-1] = bool(observation.success)
         if observation.terminated:
             self.end(Ending.DONE)
         elif observation.truncated:

@@ -17,7 +17,8 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
         `episodes`, their number; `dropped`, the share of attempts that failed, and by cause, such
         as `dropped/engine-failed`; by cause as well, how many tries failed and were played anew,
         `retried/<cause>`; causes that did not occur are left out. If there are
-        episodes, their means: `success`, `reward`, `rounds` (actions taken), `tokens` (sampled);
+        episodes, their means: `success` (of the first attempt), `success_best` (of any attempt),
+        `attempts`, `reward`, `rounds` (actions taken), `tokens` (sampled);
         the standard deviation `reward_std`; the shares `horizon_cut` and `tokens_cut` that ended
         out of rounds or tokens; `format_errors`, the share of turns whose reply did not name an
         action; for each named part of the reward the mean of its sum, `reward/<name>`; and for
@@ -43,6 +44,8 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
     turns = [turn for episode in episodes for turn in episode.turns]
     metrics |= {
         "success": mean(lambda episode: episode.success),
+        "success_best": mean(lambda episode: episode.success_best),
+        "attempts": mean(lambda episode: episode.num_attempts),
         "reward": mean(lambda episode: episode.reward),
         "reward_std": float(np.std([episode.reward for episode in episodes])),
         "rounds": mean(lambda episode: episode.num_rounds),

@@ -33,6 +33,7 @@ from agentgym_core.protocols.playing import (
     Handler,
     MeteredSession,
     Opens,
+    Said,
     Session,
     Split,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "Reward",
     "RoundScheduler",
     "RunInfo",
+    "Said",
     "Sampler",
     "Session",
     "Split",

@@ -8,6 +8,7 @@ from agentgym_core.types import (
     Message,
     Observation,
     Reply,
+    Round,
     Task,
 )
 
@@ -94,6 +95,13 @@ class MeteredSession(Protocol):
     """What an agent gets of a session: it counts rounds, enforces limits, keeps the record."""
 
     environment: Environment
+    attempt: int
+    """1, and one more each time the task is tried again."""
+
+    @property
+    def rounds(self) -> Sequence[Round]:
+        """What was done so far, in all attempts."""
+        ...
 
     @property
     def ended(self) -> bool:
@@ -106,7 +114,28 @@ class MeteredSession(Protocol):
         ...
 
     async def reset(self) -> Observation:
-        """Begin the episode's task."""
+        """Begin the episode's task; once in an episode.
+
+        Raises:
+            RuntimeError: the episode has begun.
+        """
+        ...
+
+    @property
+    def may_try_again(self) -> bool:
+        """Whether the world ended this attempt, without success and with rounds left."""
+        ...
+
+    async def again(self) -> Observation:
+        """Begin the task anew, with the same seed; the rounds that were spent stay spent.
+
+        This uses the environment's verdict, which is an oracle: `Episode.success` stays that of the
+        first attempt, and the turns of an attempt that is tried again earn nothing. An attempt
+        counts from its first action: an episode that ends before it ends as the attempt before did.
+
+        Raises:
+            EpisodeEnded: not `may_try_again`.
+        """
         ...
 
     async def act(self, reply: Reply, action: str | None = None) -> Observation:
@@ -122,15 +151,48 @@ class MeteredSession(Protocol):
         ...
 
 
+Said = Observation | Message | Sequence[Message] | str
+"""What a policy may be given to read."""
+
+
 class Handler(Protocol):
     """The token-exact record of one episode, and the agent's only way to the policy."""
 
-    def add(self, messages: Observation | Message | Sequence[Message] | str) -> None:
+    @property
+    def longest_reply(self) -> int:
+        """Most tokens of one reply."""
+        ...
+
+    def add(self, messages: Said) -> None:
         """Append messages that the policy will read before its next reply."""
         ...
 
     async def reply(self) -> Reply:
         """Let the policy speak. Its ids and log-probabilities are recorded as sampled."""
+        ...
+
+    async def say(self, request: str) -> Reply | None:
+        """Ask for words that are no action, such as a plan; like any reply, they are trained.
+
+        Returns:
+            None where the policy has none to give, and then nothing is asked or recorded: an
+            environment's expert knows actions only.
+        """
+        ...
+
+    def begin(self, messages: Said) -> None:
+        """Leave the context: the next reply reads these messages, and what is added after them.
+
+        They are what was said before, whole or in short: the record of the conversation does not
+        repeat them, and no token of them is trained. What was added and not yet read is not read.
+        """
+        ...
+
+    def room(self, messages: Said = ()) -> int:
+        """Tokens that the context can still take, once it holds what was added and these messages.
+
+        0 or less: the next reply does not fit, and would end the episode. Nothing is changed.
+        """
         ...
 
 

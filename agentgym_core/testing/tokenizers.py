@@ -3,7 +3,8 @@
 The templates are short, but do to a conversation what the models' own do.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -42,6 +43,58 @@ INSTRUCTION = (
 """Mistral: no roles in words; ends a turn with the end of sequence; no generation prompt."""
 
 SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<bos>", "<eos>", "[INST]", "[/INST]")
+
+
+WORDS = (
+    "{% for m in messages %}<{{ m.role[0] }}> {{ m.content }} <e> {% endfor %}"
+    "{% if add_generation_prompt %}<a> {% endif %}"
+)
+"""For `WordTokenizer`. Extends."""
+
+WORDS_WITHOUT_THINKING = WORDS.replace(
+    "{{ m.content }}",
+    "{% if m.role == 'assistant' and not loop.last %}{{ m.content.split('</think>')[-1] }}"
+    "{% else %}{{ m.content }}{% endif %}",
+)
+"""For `WordTokenizer`. Rewrites history where a reply holds `<think>`."""
+
+
+class WordTokenizer:
+    """One id a word, for transcripts that are written out by hand.
+
+    Args:
+        words: the vocabulary; a word's id is its place.
+        chat_template: `WORDS`, or another one of words with single spaces between them.
+    """
+
+    eos_token_id = 0
+    added_tokens_decoder: ClassVar[dict[int, Any]] = {}
+
+    def __init__(self, words: str, chat_template: str = WORDS) -> None:
+        from jinja2 import Template
+
+        self.words = ["<e>", "<s>", "<u>", "<a>", *words.split()]
+        self.chat_template = chat_template
+        self._template = Template(chat_template)
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """The words' places."""
+        del add_special_tokens
+        return [self.words.index(word) for word in text.split()]
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """The words at these places, with spaces between."""
+        del skip_special_tokens
+        return " ".join(self.words[place] for place in ids)
+
+    def apply_chat_template(
+        self, conversation: Sequence[Any], tokenize: bool, add_generation_prompt: bool
+    ) -> str:
+        """Text alone."""
+        del tokenize
+        return self._template.render(
+            messages=conversation, add_generation_prompt=add_generation_prompt
+        )
 
 
 def byte_tokenizer(chat_template: str | None = CHATML, eos_token: str = "<|im_end|>") -> Any:

@@ -26,6 +26,7 @@ from agentgym_core.types.playing import (
     Group,
     Reply,
     Request,
+    Round,
     Sampling,
     Turn,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "Reply",
     "Request",
     "Role",
+    "Round",
     "Row",
     "Sampling",
     "Scores",

@@ -6,7 +6,7 @@ from typing import Literal
 
 import attrs
 
-from agentgym_core.types.worlds import Message, Task
+from agentgym_core.types.worlds import Message, Observation, Task
 
 
 @attrs.frozen(kw_only=True)
@@ -68,6 +68,20 @@ class Reply:
     finish_reason: FinishReason
     thinking: str = ""
     """What it said between `<think>` and `</think>`, for models that think apart."""
+
+
+@attrs.frozen(kw_only=True)
+class Round:
+    """One action and its answer."""
+
+    turn: int
+    """Index of the turn whose reply named it."""
+    attempt: int
+    """1, or more where the task was tried again."""
+    action: str | None
+    """What the environment was given; None if the reply named no action."""
+    observation: Observation
+    format_error: bool
 
 
 class Ending(enum.Enum):
@@ -140,11 +154,18 @@ class Turn:
     rounds: int = 0
     """How many of the episode's `max_rounds` it spent: usually 1; 0 for planning."""
     format_error: bool = False
+    attempt: int = 1
+    """Which of the episode's attempts it belongs to. What is said between two attempts belongs to
+    the later one."""
 
 
 @attrs.frozen(kw_only=True)
 class Episode:
-    """One attempt at a task, whole."""
+    """One attempt at a task, whole; or several, where an agent tries again after it failed.
+
+    Each turn of an attempt that was tried again has reward 0, so that to fail first is never worth
+    more than to succeed at once; what the world paid there stands in `rewards["abandoned"]`.
+    """
 
     task: Task
     environment: str
@@ -157,6 +178,8 @@ class Episode:
     messages: tuple[Message, ...]
     ending: Ending
     success: bool
+    """The environment's verdict on the first attempt. An agent that tries again does so because it
+    was told that it failed, which no policy is told in earnest."""
     error: str = ""
     """For failures: the component and its last error."""
     seconds: float = 0.0
@@ -165,6 +188,18 @@ class Episode:
     final_ids: tuple[int, ...] = ()
     """Of an episode that was cut: what the policy would have read, after its last turn, before its
     next one. A critic values that state; nothing is trained on it."""
+    retries: tuple[bool, ...] = ()
+    """The verdict on each further attempt, after one that failed; usually there is none."""
+
+    @property
+    def success_best(self) -> bool:
+        """Whether any of the attempts succeeded: best of n."""
+        return self.success or any(self.retries)
+
+    @property
+    def num_attempts(self) -> int:
+        """Attempts in which an action was taken; at least 1."""
+        return 1 + len(self.retries)
 
     @property
     def reward(self) -> float:

@@ -71,6 +71,8 @@ def test_episode_metrics_by_hand():
             "episodes": 4,
             "dropped": 3 / 7,
             "success": 1 / 4,
+            "success_best": 1 / 4,
+            "attempts": 1,
             "reward": 0.25,
             "reward_std": 0.5625**0.5,
             "rounds": (2 + 1 + 2 + 0) / 4,
