@@ -173,14 +173,15 @@ def make_batch(*minibatches, step=0) -> Batch:
     return Batch(step=step, minibatches=tuple(Minibatch(rows=tuple(rows)) for rows in minibatches))
 
 
-def gradients(trainer, rows, loss=policy_gradient) -> list[torch.Tensor]:
-    """What an update feeds its optimizer."""
+def gradients(trainer, rows, loss=policy_gradient, learner=0) -> list[torch.Tensor]:
+    """What an update feeds its optimizer: the policy's, or with `learner=1` the critic's."""
     caught = []
+    learner = trainer._learners[learner]
 
     def catch(*_):
-        caught.extend(p.grad.clone() for p in trainer._parameters)
+        caught.extend(p.grad.clone() for p in learner.parameters)
 
-    hook = trainer._optimizer.register_step_pre_hook(catch)
+    hook = learner.optimizer.register_step_pre_hook(catch)
     trainer.update(make_batch(rows), loss)
     hook.remove()
     return caught
@@ -193,16 +194,21 @@ def difference(left, right) -> float:
 
 
 def copy_state(trainer):
-    return copy.deepcopy([dict(trainer.weights()), trainer._optimizer.state_dict()["state"]])
+    """Weights and optimizer of the policy and, if there is one, of the critic."""
+    weights = [dict(trainer.weights()), trainer._critic.state() if trainer._critic else {}]
+    learners = trainer._learners
+    states = [learner.optimizer.state_dict()["state"] for learner in learners]
+    return copy.deepcopy(list(zip(weights, states, strict=False)))
 
 
 def assert_same_state(left, right):
-    for name, tensor in left[0].items():
-        assert torch.equal(tensor, right[0][name]), name
-    assert left[1].keys() == right[1].keys()
-    for index, values in left[1].items():
-        for name, tensor in values.items():
-            assert torch.equal(tensor, right[1][index][name]), (index, name)
+    for (weights, moments), (other_weights, other_moments) in zip(left, right, strict=True):
+        for name, tensor in weights.items():
+            assert torch.equal(tensor, other_weights[name]), name
+        assert moments.keys() == other_moments.keys()
+        for index, values in moments.items():
+            for name, tensor in values.items():
+                assert torch.equal(tensor, other_moments[index][name]), (index, name)
 
 
 @pytest.fixture

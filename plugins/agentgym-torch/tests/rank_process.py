@@ -13,6 +13,7 @@ from agentgym_core.model import ModelConfig
 from agentgym_core.protocols import StartContext
 from agentgym_core.types import Batch, Minibatch, Row, TokenSequence
 from agentgym_torch.backend import TorchBackend
+from agentgym_torch.critic import CriticOptions
 
 RANDOM = np.random.default_rng(0)
 BACKEND = TorchBackend(
@@ -33,6 +34,8 @@ def make_rows(num: int) -> list[Row]:
                 advantages=mask * RANDOM.normal(size=length),
                 old_logprobs=mask * -4.0,
                 sampled_logprobs=mask * -4.0,
+                old_values=mask * 0.0,
+                returns=mask * RANDOM.normal(size=length),
                 task=f"task-{number}",
             )
         )
@@ -51,42 +54,53 @@ def sequence(row: Row) -> TokenSequence:
         versions=turns,
         episode=0,
         group=0,
+        truncated=len(zeros) % 2 == 0,
     )
 
 
 def loss(tokens):
     ratio_NT = (tokens.logprobs_NT - tokens.old_logprobs_NT).exp()
-    return -ratio_NT * tokens.advantages_NT, {"logprob": tokens.logprobs_NT}
+    policy_NT = -ratio_NT * tokens.advantages_NT
+    metrics = {"logprob": tokens.logprobs_NT, "value": tokens.values_NT}
+    return policy_NT + (tokens.values_NT - tokens.returns_NT).square(), metrics
 
 
 def weights(trainer) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in trainer.weights()}
+    own = {f"critic.{name}": tensor for name, tensor in trainer._critic.state().items()}
+    return {name: tensor.detach().clone() for name, tensor in (*trainer.weights(), *own.items())}
 
 
-def check_equal(ours, theirs, atol: float = 1e-6) -> None:
+def check_equal(ours, theirs, atol: float = 1e-6, rtol: float = 0.0) -> None:
     for name, tensor in theirs.items():
-        np.testing.assert_allclose(ours[name], tensor, rtol=0, atol=atol, err_msg=name)
+        np.testing.assert_allclose(ours[name], tensor, rtol=rtol, atol=atol, err_msg=name)
 
 
 def main(model: str, folder: Path, end: str) -> None:
     ranks = BACKEND.connect()
-    context = StartContext(model=ModelConfig(path=model), seed=0, num_steps=10)
-    alone = BACKEND.start(context)
-    ours = BACKEND.start(attrs.evolve(context, ranks=ranks))
+    needs = frozenset({"logprobs", "values"})
+    context = StartContext(model=ModelConfig(path=model), seed=0, num_steps=10, needs=needs)
+    backend = attrs.evolve(BACKEND, critic=CriticOptions(shared=end == "leave"))
+    alone = backend.start(context)
+    ours = backend.start(attrs.evolve(context, ranks=ranks))
+    for trainer in (alone, ours):
+        with torch.no_grad():
+            trainer._critic._head.weight.copy_(torch.linspace(-0.1, 0.1, 32)[None])
 
     rows = make_rows(7)
-    scores = [t.score([sequence(r) for r in rows], frozenset({"logprobs"})) for t in (ours, alone)]
-    for our, their in zip(scores[0].logprobs, scores[1].logprobs, strict=True):
-        np.testing.assert_allclose(our, their, rtol=0, atol=1e-6)
+    scores = [t.score([sequence(r) for r in rows], needs) for t in (ours, alone)]
+    for name in ("logprobs", "values", "final_values"):
+        for our, their in zip(*(getattr(each, name) for each in scores), strict=True):
+            np.testing.assert_allclose(our, their, rtol=0, atol=1e-6)
+    assert np.count_nonzero(scores[0].final_values) in range(1, 7)
 
     # More rows than ranks, as many, fewer, and none that is trained.
     untrained = attrs.evolve(rows[0], mask=np.zeros_like(rows[0].mask))
     for step, num in enumerate((7, ranks.size, 1)):
         minibatches = (Minibatch(rows=make_rows(num)), Minibatch(rows=(untrained,)))
-        batch = Batch(step=step, minibatches=minibatches)
+        batch = Batch(step=step, minibatches=minibatches, critic_only=num == ranks.size)
         found, expected = ours.update(batch, loss), alone.update(batch, loss)
         assert found.keys() == expected.keys()
-        check_equal(found, expected)
+        check_equal(found, expected, rtol=1e-6)
         # Adam divides a gradient by its own size: where it is nearly 0, as for the biases of keys,
         # the rounding of a sum in another order is a share of the step. A wrong gradient is all of
         # it, and a wrong size shows in the loss and the norm above.

@@ -1,8 +1,12 @@
-"""Tiny random models of many families: sampled, plain and trained log-probabilities agree."""
+"""Tiny random models of many families: sampled, plain and trained log-probabilities agree.
+
+So do the values of a critic of their own and of one on their trunk.
+"""
 
 import asyncio
 import logging
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -10,6 +14,8 @@ import transformers
 
 from agentgym_core import hf
 from agentgym_core.model import ModelConfig
+from agentgym_core.types import Row
+from agentgym_torch.critic import CriticOptions
 from agentgym_torch.slots import SlotPath
 from agentgym_torch.solo import SoloPath
 
@@ -71,6 +77,56 @@ def build(model, tmp_path):
     return build
 
 
+@pytest.fixture
+def check_critic(start_trainer, training):
+    """A critic on the family's trunk, its own or the policy's, learns, and has the same values."""
+
+    def check(config, sequences):
+        needs = frozenset({"values"})
+        cut = [attrs.evolve(sequence, truncated=True) for sequence in sequences]
+        rows = [_row(sequence) for sequence in sequences]
+        found = []
+        for shared in (False, True):
+            critic = CriticOptions(shared=shared)
+            trainer = start_trainer({"model": config, "needs": needs}, critic=critic)
+            with torch.no_grad():
+                trainer._critic._head.weight.copy_(torch.linspace(-0.5, 0.5, 32)[None])
+            found.append(trainer.score(cut, needs))
+            before = training.state(trainer)
+            trainer.update(training.batch(rows), _value_loss)
+            after = training.state(trainer)
+            if not shared:
+                training.assert_same_state(before[:1], after[:1])
+            moved = [n for n, t in before[1][0].items() if not torch.equal(t, after[1][0][n])]
+            assert moved == ["head.weight", "head.bias"] if shared else len(moved) > 5
+        own, common = found
+        for left, right in zip(own.values, common.values, strict=True):
+            assert np.abs(left - right).max() < 1e-5
+        assert np.ptp(np.concatenate(own.values)) > 0.01
+        assert np.abs(own.final_values - common.final_values).max() < 1e-5
+        assert own.final_values.all()
+
+    return check
+
+
+def _row(sequence):
+    numbers = np.where(sequence.mask, 1.0, 0.0)
+    return Row(
+        token_ids=sequence.token_ids,
+        mask=sequence.mask,
+        weights=numbers / 50,
+        advantages=numbers,
+        old_logprobs=sequence.logprobs,
+        sampled_logprobs=sequence.logprobs,
+        old_values=0 * numbers,
+        returns=numbers,
+    )
+
+
+def _value_loss(tokens):
+    return (tokens.values_NT - tokens.returns_NT).square(), {}
+
+
 def check(config, path_class, start_engine, start_trainer, play, plain_logprobs):
     async def run():
         sampler = await start_engine(config)
@@ -85,27 +141,31 @@ def check(config, path_class, start_engine, start_trainer, play, plain_logprobs)
         assert np.ptp(plain[s.mask]) > 0.1  # not a flat model
         assert np.abs(s.logprobs - plain)[s.mask].max() < 1e-5
         assert np.abs(scores - plain)[s.mask].max() < 1e-5
-    return sampler
+    return sampler, sequences
 
 
 @pytest.mark.parametrize("family", SHARED)
 def test_models_of_full_attention_share_batches(
-    family, build, start_engine, start_trainer, play, plain_logprobs, caplog
+    family, build, start_engine, start_trainer, play, plain_logprobs, check_critic, caplog
 ):
     with caplog.at_level(logging.WARNING, logger="agentgym_torch"):
         config = build(*SHARED[family])
-        check(config, SlotPath, start_engine, start_trainer, play, plain_logprobs)
+        parts = start_engine, start_trainer, play, plain_logprobs
+        _, sequences = check(config, SlotPath, *parts)
+        check_critic(config, sequences)
     assert not [r for r in caplog.records if r.name.startswith("agentgym_torch")]
 
 
 @pytest.mark.parametrize("family", ALONE)
 def test_other_models_are_computed_alone_and_a_warning_says_why(
-    family, build, start_engine, start_trainer, play, plain_logprobs, caplog
+    family, build, start_engine, start_trainer, play, plain_logprobs, check_critic, caplog
 ):
     *recipe, portions = ALONE[family]
     with caplog.at_level(logging.WARNING, logger="agentgym_torch"):
         config = build(*recipe)
-        sampler = check(config, SoloPath, start_engine, start_trainer, play, plain_logprobs)
+        parts = start_engine, start_trainer, play, plain_logprobs
+        sampler, sequences = check(config, SoloPath, *parts)
+        check_critic(config, sequences)
     assert sampler._path._portions == portions
     (record,) = [r for r in caplog.records if r.name.startswith("agentgym_torch")]
     assert "is sampled one request at a time, which is slow: it" in record.getMessage()

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from agentgym_core import hf
@@ -27,6 +28,36 @@ def test_a_resumed_run_is_equal_bit_for_bit(training, start_trainer, tmp_path):
     training.assert_same_state(training.state(first), training.state(second))
     assert [second.update(each, training.loss) for each in batches[2:]] == metrics[2:]
     training.assert_same_state(training.state(whole), training.state(second))
+
+
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_a_resumed_reference_is_the_one_that_it_was(training, start_trainer, refreshed, tmp_path):
+    """The policy of the start, or of the last refresh; and it can be refreshed again."""
+    needs = frozenset({"logprobs", "reference_logprobs"})
+    rows = training.rows(4)
+
+    def start():
+        return start_trainer({"needs": needs}, learning_rate=0.01)
+
+    def reference(trainer):
+        return [line.tolist() for line in trainer.score(rows, needs).reference_logprobs]
+
+    first = start()
+    first.update(training.batch(rows), training.loss)
+    if refreshed:
+        first.refresh_reference()
+    first.update(training.batch(rows, step=1), training.loss)
+    first.save(tmp_path)
+    assert (tmp_path / "reference.safetensors").exists() == refreshed
+    second = start()
+    second.load(tmp_path)
+    assert reference(second) == reference(first)
+    assert (reference(second) == reference(start())) is not refreshed
+    second.save(tmp_path / "again")
+    assert (tmp_path / "again" / "reference.safetensors").exists() == refreshed
+    for trainer in (first, second):
+        trainer.refresh_reference()
+    assert reference(second) == reference(first)
 
 
 def test_the_export_is_a_model_that_loads(training, start_trainer, model, plain_logprobs, tmp_path):

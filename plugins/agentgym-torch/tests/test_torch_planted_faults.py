@@ -116,7 +116,7 @@ class DividesByTheMicroBatch(Wrapped):
 class ForgetsItsMomentum(Wrapped):
     def load(self, folder):
         self.inner.load(folder)
-        self.inner._optimizer.state.clear()
+        self.inner._learners[0].optimizer.state.clear()
 
 
 class LearnsFromNaN(Wrapped):

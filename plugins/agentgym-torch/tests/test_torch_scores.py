@@ -50,6 +50,26 @@ def test_the_reference_is_the_policy_of_the_start(training, start_trainer):
         assert np.abs(before.logprobs[index] - after.logprobs[index]).max() > 0.01
 
 
+def test_a_refreshed_reference_is_the_policy_of_that_time(training, start_trainer):
+    needs = LOGPROBS | {"reference_logprobs"}
+    trainer = start_trainer({"needs": needs}, learning_rate=0.01)
+    rows = training.rows(4)
+    trainer.update(training.batch(rows), training.loss)
+    policy = trainer.score(rows, needs).logprobs
+    trainer.refresh_reference()
+    for _ in range(2):
+        refreshed = trainer.score(rows, needs)
+        for found, expected in zip(refreshed.reference_logprobs, policy, strict=True):
+            assert found.tolist() == expected.tolist()
+        trainer.update(training.batch(rows), training.loss)
+    assert np.abs(refreshed.logprobs[0] - policy[0]).max() > 0.01
+
+
+def test_no_reference_no_refresh(start_trainer):
+    with pytest.raises(ValueError, match="the trainer has no reference_logprobs"):
+        start_trainer().refresh_reference()
+
+
 def test_what_is_not_offered_is_refused_by_name(training, start_trainer):
     with pytest.raises(ValueError, match="the trainer has no entropies"):
         start_trainer({"needs": frozenset({"entropies"})})

@@ -116,7 +116,7 @@ def test_the_step_takes_the_rate_of_its_number(training, start_trainer):
     for step, rate in ((7, 0.003), (0, 0.01), (5, 0.005)):
         metrics = trainer.update(training.batch(training.rows(2), step=step), training.loss)
         assert metrics["learning_rate"] == pytest.approx(rate)
-        assert trainer._optimizer.param_groups[0]["lr"] == metrics["learning_rate"]
+        assert trainer._learners[0].optimizer.param_groups[0]["lr"] == metrics["learning_rate"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The backend `torch`: trains the whole model in this process."""
 
+import logging
 import math
 from typing import Literal
 
@@ -13,6 +14,8 @@ from agentgym_torch.critic import CriticOptions
 from agentgym_torch.language_model import choose_device
 from agentgym_torch.ranks import connect
 from agentgym_torch.trainer import TorchTrainer
+
+log = logging.getLogger(__name__)
 
 
 def _each_below_one(_instance: object, attribute: attrs.Attribute, value: tuple) -> None:
@@ -41,7 +44,7 @@ class TorchBackend(Backend):
     tokens_per_micro_batch: int = attrs.field(default=8192, validator=ge(1))
     """Most tokens computed at once, padding included. Bounds memory; the result is the same."""
     critic: CriticOptions = attrs.field(factory=CriticOptions)
-    """The critic, where the algorithm or its estimator needs one."""
+    """The critic, where the algorithm or its estimator needs values."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the computation: `bfloat16` is autocast, with float32 weights."""
     gradient_checkpointing: bool = False
@@ -57,12 +60,14 @@ class TorchBackend(Backend):
         return connect(self.peer_timeout_seconds)
 
     def start(self, context: StartContext) -> Trainer:
-        """Load the model, and a frozen copy of it if `context.needs` has `reference_logprobs`."""
+        """Load the model, and what `context.needs` asks for: a frozen copy of it, a critic."""
         if self.schedule != "constant" and context.num_steps <= self.warmup_steps:
             raise ValueError(
                 f"schedule '{self.schedule}' needs more training steps ({context.num_steps}) than "
                 f"warmup_steps ({self.warmup_steps})"
             )
+        if self.critic != CriticOptions() and "values" not in context.needs:
+            log.warning("the backend's `critic` has no effect: nothing in this stage needs values")
         return TorchTrainer(
             self,
             context,

@@ -1,7 +1,7 @@
 """The critic: the value of the state in which each token was sampled."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ class CriticOptions:
     otherwise the critic is a model of its own."""
     path: str | None = None
     """The model that a critic of its own starts as, without its language-model head; by default
-    the policy's."""
+    the policy's. It must have the policy's tokenizer."""
     learning_rate: float | None = attrs.field(default=None, validator=optional(gt(0.0)))
-    """Of a critic of its own, or of a shared trunk's head; by default the policy's. It follows the
-    policy's schedule."""
+    """Of what is the critic's alone: a model of its own, or the head on a shared trunk. By default
+    the policy's, whose warm-up and schedule it follows."""
 
     def __attrs_post_init__(self) -> None:
         if self.shared and self.path is not None:
@@ -37,94 +37,60 @@ class CriticOptions:
 
 
 class Critic:
-    """A linear head on a trunk's last hidden states. The head starts at 0, and so do all values."""
+    """A linear head on last hidden states. The head starts at 0, and so do all values."""
 
     def __init__(self, options: CriticOptions, policy: Any, model: ModelConfig) -> None:
-        self.shared = options.shared
-        self._policy = policy
-        self._trunk: Any = None
-        if not self.shared:
-            own = attrs.evolve(model, path=options.path or model.path)
-            if options.path is not None:
-                own = attrs.evolve(own, gguf_file=None)
-            self._trunk = trunk_of(load_causal_lm(own).to(policy.device))
-        trunk = trunk_of(policy) if self.shared else self._trunk
-        self._head = torch.nn.Linear(_width(trunk.config), 1).to(policy.device)
+        self.trunk: Any = None
+        """The model of its own, without its head; None where it shares the policy's."""
+        source = policy
+        if not options.shared:
+            source = load_causal_lm(_own_model(options, model)).to(policy.device)
+            _check_vocabulary(source, policy, options)
+            self.trunk = _trunk(source)
+        self._head = torch.nn.Linear(_width(source), 1).to(policy.device)
         torch.nn.init.zeros_(self._head.weight)
         torch.nn.init.zeros_(self._head.bias)
 
-    @property
-    def trunk(self) -> Any:
-        """The model of its own; None where it shares the policy's."""
-        return self._trunk
-
-    @property
-    def modules(self) -> list[torch.nn.Module]:
-        """Everything that is the critic's alone."""
-        return [self._head] if self._trunk is None else [self._trunk, self._head]
+    def values(self, hidden_MH: Tensor) -> Tensor:
+        """values_M of last hidden states, in float32 whatever the trunk computes in."""
+        return self._head(hidden_MH.float())[:, 0]
 
     def parameters(self) -> list[Tensor]:
-        """Of all its modules."""
-        return [p for m in self.modules for p in m.parameters() if p.requires_grad]
-
-    def hidden(self, rows_M: Tensor, columns_M: Tensor, **inputs: Any) -> Tensor:
-        """Run its own trunk: hidden_MH at M positions."""
-        assert self._trunk is not None
-        return self._trunk(**inputs).last_hidden_state[rows_M, columns_M]
-
-    def head(self, hidden_MH: Tensor) -> Tensor:
-        """values_M of last hidden states."""
-        return self._head(hidden_MH.to(self._head.weight.dtype))[:, 0].float()
+        """What is the critic's alone."""
+        return list(self.state().values())
 
     def state(self) -> dict[str, Tensor]:
-        """Its weights, by name."""
+        """The same by name."""
+        modules = {"head": self._head} | ({} if self.trunk is None else {"trunk": self.trunk})
         return {
-            f"{place}.{name}": tensor.detach()
-            for place, module in zip(("head", "trunk"), reversed(self.modules), strict=False)
-            for name, tensor in module.named_parameters()
+            f"{place}.{name}": parameter
+            for place, module in modules.items()
+            for name, parameter in module.named_parameters()
         }
 
     @torch.no_grad()
-    def load(self, state: dict[str, Tensor], path: Path) -> None:
+    def load(self, state: Mapping[str, Tensor], path: Path) -> None:
         """Put back what `state` gave.
 
         Raises:
             ValueError: the file at `path` was written by another critic.
         """
         own = self.state()
-        if own.keys() != state.keys():
+        shapes = [{n: t.shape for n, t in tensors.items()} for tensors in (own, state)]
+        if shapes[0] != shapes[1]:
             raise ValueError(
-                f"{path} holds another critic than this run's: was `critic.shared` another then?"
+                f"{path} holds another critic than this run's: the backend's `critic` must be what "
+                "it was"
             )
         for name, tensor in own.items():
             tensor.copy_(state[name])
 
 
-def trunk_of(model: Any) -> Any:
-    """A causal language model without its head.
-
-    Raises:
-        ValueError: transformers does not say which part that is.
-    """
-    trunk = model.base_model
-    if trunk is model:
-        raise ValueError(
-            f"{type(model).__name__} has no trunk apart from its head, on which a critic could "
-            "stand; choose an estimator without a critic"
-        )
-    return trunk
-
-
-@contextmanager
-def hidden_states_kept(model: Any) -> Iterator[list[Tensor]]:
-    """What the language-model head is given while this lasts: hidden_MH, first."""
+@contextlib.contextmanager
+def head_input_kept(model: Any) -> Iterator[list[Tensor]]:
+    """What the language-model head is given while this lasts: one hidden_MH of `forward_at`."""
     kept: list[Tensor] = []
     head = model.get_output_embeddings()
-    if head is None:
-        raise ValueError(
-            f"{type(model).__name__} does not say where its head is: a critic cannot share its "
-            "trunk. Set the backend's `critic: {shared: false}`"
-        )
     hook = head.register_forward_hook(lambda _module, args, _output: kept.append(args[0][0]))
     try:
         yield kept
@@ -132,6 +98,36 @@ def hidden_states_kept(model: Any) -> Iterator[list[Tensor]]:
         hook.remove()
 
 
-def _width(config: Any) -> int:
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    return int(text.hidden_size)
+def _own_model(options: CriticOptions, model: ModelConfig) -> ModelConfig:
+    if options.path is None:
+        return model
+    return attrs.evolve(model, path=options.path, gguf_file=None)
+
+
+def _check_vocabulary(source: Any, policy: Any, options: CriticOptions) -> None:
+    own, needed = (m.get_input_embeddings().weight.shape[0] for m in (source, policy))
+    if own < needed:
+        raise ValueError(
+            f"critic: the model of `path` ({options.path}) knows {own} tokens and the policy "
+            f"{needed}; choose one with the policy's tokenizer"
+        )
+
+
+def _trunk(model: Any) -> Any:
+    if model.base_model is model:
+        raise ValueError(
+            f"{type(model).__name__} has no trunk apart from its head, on which a critic could "
+            "stand; choose an estimator without a critic"
+        )
+    return model.base_model
+
+
+def _width(model: Any) -> int:
+    """Of what the language-model head reads."""
+    head = model.get_output_embeddings()
+    if head is None:
+        raise ValueError(
+            f"{type(model).__name__} does not say where its head is, in whose place a critic's "
+            "would stand; choose an estimator without a critic"
+        )
+    return int(head.weight.shape[1])
