@@ -19,6 +19,8 @@ PLUGINS = sorted((ROOT / "plugins").iterdir())
 FIELDS = {
     "babyai": ["num_seeds=2"],
     "scaling-inter": ["rounds=[2, 4]", "steps_per_stage=3"],
+    "scaling-inter-adaptive": ["rounds=[2, 4]"],
+    "scaling-inter-linear": ["start=2", "end=4", "num_steps=3"],
     "soft-overlong": ["max_tokens=64", "margin=16"],
     "sft": ["num_demonstrations=4"],
     "textcraft": ["num_goals=20"],

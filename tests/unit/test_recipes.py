@@ -9,6 +9,7 @@ from agentgym_core.catalog import Catalog
 from agentgym_core.cli.train import evaluated_tasks
 from agentgym_core.config import load_config
 from agentgym_core.errors import ConfigError
+from agentgym_core.protocols import StepReport
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -85,6 +86,18 @@ def test_the_papers_settings(name, paper):
     assert stage.engine.temperature == 1.0
     assert stage.evaluation.max_rounds == paper.evaluation
     assert stage.evaluation.temperatures == (1.0,)
+
+
+def test_the_adaptive_horizon_begins_as_the_stages_do_and_moves_on_a_plateau_alone():
+    (stage,) = load("textcraft_adaptive.yaml").stages
+    state = stage.rounds.initial_state()
+    horizons = []
+    for step in range(40):
+        horizons.append(stage.rounds.max_rounds(step, state))
+        report = StepReport(step=step, metrics={"success": step / 40, "horizon_cut": 1.0})
+        state = stage.rounds.next_state(state, report)
+    assert set(horizons) == {10}
+    assert stage.rounds.rounds == (10, 20, 30)
 
 
 @pytest.mark.parametrize(

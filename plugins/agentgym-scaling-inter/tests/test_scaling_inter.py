@@ -4,6 +4,8 @@ from importlib.metadata import entry_points
 
 import pytest
 
+from agentgym_scaling_inter.adaptive_rounds import AdaptiveRoundsScheduler
+from agentgym_scaling_inter.linear_rounds import LinearRoundsScheduler
 from agentgym_scaling_inter.step_rounds import StepRoundsScheduler
 
 
@@ -11,9 +13,12 @@ def test_registered_by_its_entry_point():
     (entry,) = [e for e in entry_points(group="agentgym") if e.name == "scaling-inter"]
     names = {}
     entry.load().register_round_schedulers(register=names.__setitem__)
-    assert set(names) == {"scaling-inter"}
-    module, _, name = names["scaling-inter"].partition(":")
-    assert getattr(importlib.import_module(module), name) is StepRoundsScheduler
+    assert set(names) == {"scaling-inter", "scaling-inter-linear", "scaling-inter-adaptive"}
+    found = []
+    for text in names.values():
+        module, _, name = text.partition(":")
+        found.append(getattr(importlib.import_module(module), name))
+    assert found == [StepRoundsScheduler, LinearRoundsScheduler, AdaptiveRoundsScheduler]
 
 
 def test_the_horizon_grows_in_stages_and_stays():

@@ -7,6 +7,7 @@ explore. Trained on the long horizon from the start, policies tend to collapse.
 import attrs
 
 from agentgym_core.protocols import RoundScheduler, State
+from agentgym_scaling_inter.stages import check_stages
 
 
 @attrs.frozen(kw_only=True)
@@ -24,17 +25,7 @@ class StepRoundsScheduler(RoundScheduler):
     """Training steps."""
 
     def __attrs_post_init__(self) -> None:
-        rounds = list(self.rounds)
-        if not rounds or min(rounds) < 1:
-            raise ValueError(
-                f"rounds is {rounds}; expected a horizon of at least 1 action for each stage, "
-                "such as [10, 20, 30]"
-            )
-        if rounds != sorted(rounds):
-            raise ValueError(
-                f"rounds is {rounds}, which falls; the horizon must grow from stage to stage: "
-                f"{sorted(rounds)} would do"
-            )
+        check_stages(self.rounds)
 
     def max_rounds(self, step: int, state: State) -> int:
         """The horizon of a step: a function of the step alone, so a resumed run needs no memory."""
