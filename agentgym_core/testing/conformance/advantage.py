@@ -163,30 +163,44 @@ class AdvantageEstimatorConformance(ComponentConformance):
                     "reference_logprobs", lambda s: np.where(s.mask, -0.7, 0.0)
                 ),
                 values=score("values", lambda s: _values_of(s, observation_value)),
+                final_values=_final_values(sequences) if "values" in needs else None,
             ),
         )
 
 
 def make_sequences(num_groups: int = 3) -> list[TokenSequence]:
-    """Groups of four attempts of different lengths, turns and rewards; one is in two sequences."""
+    """Groups of four attempts of different lengths, turns and rewards.
+
+    Two of the four were cut; one of these is in two sequences.
+    """
     draw = np.random.default_rng(num_groups)
     made: list[TokenSequence] = []
     for group in range(num_groups):
         for attempt in range(4):
+            first = 0
             for _ in range(2 if attempt == 3 else 1):
                 turns = draw.integers(1, 5, size=draw.integers(1, 4)).tolist()
                 rewards = draw.choice([0.0, 0.0, 0.5, 1.0], size=len(turns)).tolist()
-                made.append(_sequence(turns, rewards, episode=4 * group + attempt, group=group))
+                episode = 4 * group + attempt
+                one = _sequence(turns, rewards, episode=episode, group=group, first_turn=first)
+                made.append(attrs.evolve(one, truncated=attempt > 1))
+                first += len(turns)
     return made
 
 
 def _sequence(
-    turns: Sequence[int], rewards: Sequence[float], *, episode: int = 0, group: int = 0
+    turns: Sequence[int],
+    rewards: Sequence[float],
+    *,
+    episode: int = 0,
+    group: int = 0,
+    first_turn: int = 0,
 ) -> TokenSequence:
     """Turns of so many sampled tokens, two observation tokens before each."""
     lengths = [n for turn in turns for n in (2, turn)]
     mask = np.repeat([False, True] * len(turns), lengths)
-    number = np.where(mask, np.repeat(np.arange(len(turns)), [2 + n for n in turns]), -1)
+    numbers = first_turn + np.arange(len(turns))
+    number = np.where(mask, np.repeat(numbers, [2 + n for n in turns]), -1)
     reward = np.zeros(len(mask))
     reward[np.cumsum([2 + n for n in turns]) - 1] = rewards
     return TokenSequence(
@@ -230,6 +244,10 @@ def _values_of(sequence: TokenSequence, observation_value: float) -> FloatArray:
     values = np.full(len(sequence), observation_value)
     values[sequence.mask] = np.sin(np.arange(int(sequence.mask.sum())) + sequence.episode)
     return values
+
+
+def _final_values(sequences: Sequence[TokenSequence]) -> FloatArray:
+    return np.array([0.5 + s.mask.sum() / 10 if s.truncated else 0.0 for s in sequences])
 
 
 def _assert_close(value: FloatArray, expected: FloatArray, problem: str) -> None:
