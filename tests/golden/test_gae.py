@@ -102,7 +102,7 @@ def test_an_end_has_no_value_after_it_and_a_cut_has_the_critics():
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("estimator", [HALVES, TURNS])
 def test_an_episode_goes_on_over_its_sequences(estimator, order):
-    """Cut into contexts, in whatever order, it gets what it would get in one; the last one's end."""
+    """In several contexts, in whatever order, it gets what it would get in one."""
     whole = sequence(".00.11.2", {2: 1.0, 5: -1.0, 7: 4.0}, truncated=True)
     expected = credit(estimator, [whole], [[0, 1, 2, 0, 3, 4, 0, 5]], [6.0])
     parts = [
