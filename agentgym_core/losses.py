@@ -2,9 +2,10 @@
 # Nothing is imported, the types of tensors included: any torch backend can call this.
 """The terms of a policy-gradient loss, token by token, for every algorithm.
 
-Arguments are tensors of N rows padded to T tokens, of which only `logprobs_NT` has a gradient;
-`mask_NT` is boolean. Where it is False a term and its gradient are exactly 0 whatever the padding
-holds: inputs are masked before `exp`, because masking an infinity afterwards gives 0 x inf = NaN.
+Arguments are tensors of N rows padded to T tokens, of which only `logprobs_NT` and `values_NT` have
+a gradient; `mask_NT` is boolean. Where it is False a term and its gradient are exactly 0 whatever
+the padding holds: inputs are masked before `exp`, because masking an infinity afterwards gives
+0 x inf = NaN.
 
 Nothing is averaged here. `agentgym_core.batching.token_weights` gives each token its share, and the
 backend sums.
@@ -138,8 +139,9 @@ def clipped_value_loss(values_NT, old_values_NT, returns_NT, mask_NT, *, clip):
 
         max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2) / 2
 
-    Source: the PPO of OpenAI's baselines. `clip` is in units of reward; None leaves the second term
-    out. Only V has a gradient.
+    V_old is the value before the step's first update, R the return. `clip` is in units of reward;
+    without one it is the plain squared error, halved. Sources: equation 9 of arXiv 1707.06347; the
+    clipping is in the code of its authors (arXiv 2005.12729).
 
     Returns:
         loss_NT, 0 where the mask is; and detached _NT metrics to be averaged over the mask:

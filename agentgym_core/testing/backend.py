@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
+import numpy as np
 
 from agentgym_core.protocols import Loss, Trainer, Weights
 from agentgym_core.types import Batch, FloatArray, Scores, TokenSequence
@@ -27,6 +28,7 @@ class RecordingTrainer(Trainer):
             logprobs=given("logprobs", sampled),
             reference_logprobs=given("reference_logprobs", sampled),
             values=given("values", tuple(0 * line for line in sampled)),
+            final_values=np.zeros(len(sequences)) if "values" in needs else None,
         )
 
     def update(self, batch: Batch, loss: Loss) -> Mapping[str, float]:

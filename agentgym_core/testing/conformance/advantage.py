@@ -183,12 +183,16 @@ class AdvantageEstimatorConformance(ComponentConformance):
                     "reference_logprobs", lambda s: np.where(s.mask, -0.7, 0.0)
                 ),
                 values=score("values", lambda s: _values_of(s, observation_value)),
+                final_values=_final_values(sequences) if "values" in needs else None,
             ),
         )
 
 
 def make_sequences(num_groups: int = 3) -> list[TokenSequence]:
-    """Groups of four attempts of different lengths, turns and rewards; one is in two sequences."""
+    """Groups of four attempts of different lengths, turns and rewards.
+
+    Two of the four were cut; one of these is in two sequences.
+    """
     draw = np.random.default_rng(num_groups)
     made: list[TokenSequence] = []
     for group in range(num_groups):
@@ -197,16 +201,15 @@ def make_sequences(num_groups: int = 3) -> list[TokenSequence]:
             for _ in range(2 if attempt == 3 else 1):
                 turns = draw.integers(1, 5, size=draw.integers(1, 4)).tolist()
                 rewards = draw.choice([0.0, 0.0, 0.5, 1.0], size=len(turns)).tolist()
-                made.append(
-                    _sequence(
-                        turns,
-                        rewards,
-                        episode=4 * group + attempt,
-                        group=group,
-                        first_turn=first_turn,
-                        states=draw.integers(0, 3, size=len(turns)).tolist(),
-                    )
+                one = _sequence(
+                    turns,
+                    rewards,
+                    episode=4 * group + attempt,
+                    group=group,
+                    first_turn=first_turn,
+                    states=draw.integers(0, 3, size=len(turns)).tolist(),
                 )
+                made.append(attrs.evolve(one, truncated=attempt > 1))
                 first_turn += len(turns)
     return made
 
@@ -280,6 +283,10 @@ def _values_of(sequence: TokenSequence, observation_value: float) -> FloatArray:
     place = np.arange(len(turns)) - np.searchsorted(turns, turns)
     values[sequence.mask] = np.sin(7 * turns + place + sequence.episode)
     return values
+
+
+def _final_values(sequences: Sequence[TokenSequence]) -> FloatArray:
+    return np.array([0.5 + s.mask.sum() / 10 if s.truncated else 0.0 for s in sequences])
 
 
 def _assert_close(value: FloatArray, expected: FloatArray, problem: str) -> None:

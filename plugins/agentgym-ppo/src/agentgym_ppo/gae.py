@@ -5,7 +5,12 @@
 
 i counts the trained tokens of an episode alone: the value after an action is that of the state in
 which the next token was sampled, with all that the world has said in between. The count goes on
-over the sequences of an episode.
+over the sequences of an episode, and over a turn that was sampled but is not trained, which is then
+the world's doing. After the last token V is 0 if the episode came to its end; if it was cut, V is
+the critic's value of where it was cut. The critic's targets are A_i + V_i.
+
+Departure from the paper: advantages are whitened over the batch, as is usual; `whiten: false` is
+the paper's.
 """
 
 from collections.abc import Sequence
@@ -18,14 +23,15 @@ from agentgym_core.credit import Chain, chains, whitened
 from agentgym_core.protocols import AdvantageEstimator
 from agentgym_core.types import Advantages, FloatArray, Scores, TokenSequence
 
+CONSTANT = 1e-12
+"""Targets of less variance than this are equal but for rounding."""
+
 
 @attrs.frozen(kw_only=True)
 class GAE(AdvantageEstimator):
     """Credit for every token from the critic's values.
 
-    Rewards per turn are taken where they were earned, on the last token of each turn. An episode
-    that was cut is continued by the critic's value of where it was cut; one that came to its end
-    is not. The targets of the critic are A_i + V_i, from before any whitening.
+    Rewards per turn are taken where they were earned, on the last token of each turn.
     """
 
     gamma: float = attrs.field(default=1.0, validator=[ge(0), le(1)])
@@ -37,7 +43,8 @@ class GAE(AdvantageEstimator):
     """Continue an episode that was cut (by the horizon, the tokens or the environment's limit)
     with the critic's value; otherwise nothing is worth anything after the cut."""
     whiten: bool = True
-    """Shift and scale the advantages of the whole batch to mean 0 and deviation 1."""
+    """Bring the advantages to mean 0 and deviation 1 over all trained tokens of the batch; fewer
+    than two of them stay as they are. The critic's targets are from before."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -45,53 +52,71 @@ class GAE(AdvantageEstimator):
         return frozenset({"values"})
 
     def __call__(self, sequences: Sequence[TokenSequence], scores: Scores) -> Advantages:
-        """Return advantages and the critic's targets; `explained_variance` is the critic's."""
-        assert scores.values is not None
-        advantages = tuple(np.zeros(len(sequence)) for sequence in sequences)
-        returns = tuple(np.zeros(len(sequence)) for sequence in sequences)
+        """Return advantages and the critic's targets.
+
+        `explained_variance`, of the critic, is 1 - var(target - V) / var(target) over trained
+        tokens: 1 is perfect, 0 no better than a constant. It is left out where targets are equal.
+        """
+        assert scores.values is not None, "asked for values, was given none"
+        ends = self._ends(sequences, scores)
         rewards = [sequence.rewards for sequence in sequences]
+        advantages = [np.zeros(len(sequence)) for sequence in sequences]
+        returns = [np.zeros(len(sequence)) for sequence in sequences]
         for chain in chains(sequences):
-            values = chain.read(scores.values)
-            end = bootstrap(chain, sequences, scores) if self.bootstrap_truncated else 0.0
-            credit = generalised(chain.read(rewards), values, end, self.gamma, self.lam)
+            credit, targets = self.credit(
+                chain, chain.read(rewards), chain.read(scores.values), ends[chain.episode]
+            )
             chain.write(credit, advantages)
-            chain.write(credit + values, returns)
+            chain.write(targets, returns)
         return Advantages(
-            values=whitened(sequences, advantages) if self.whiten else advantages,
-            returns=returns,
-            metrics={"explained_variance": explained_variance(sequences, scores.values, returns)},
+            values=whitened(sequences, advantages) if self.whiten else tuple(advantages),
+            returns=tuple(returns),
+            metrics=_explained(sequences, scores.values, returns),
         )
+
+    def credit(
+        self, chain: Chain, rewards: FloatArray, values: FloatArray, end: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Advantages and targets of a chain's tokens, from its rewards and values."""
+        del chain
+        credit = generalised(rewards, values, end, self.gamma, self.lam)
+        return credit, credit + values
+
+    def _ends(self, sequences: Sequence[TokenSequence], scores: Scores) -> dict[int, float]:
+        """What the state after each episode is worth: that of the sequence with its last turn."""
+        last: dict[int, tuple[int, int]] = {}
+        for index, sequence in enumerate(sequences):
+            place = int(sequence.turns.max(initial=-1)), index
+            last[sequence.episode] = max(last.get(sequence.episode, place), place)
+        ends = dict.fromkeys(last, 0.0)
+        for episode, (_, index) in last.items():
+            if self.bootstrap_truncated and sequences[index].truncated:
+                assert scores.final_values is not None, "values come with final_values"
+                ends[episode] = float(scores.final_values[index])
+        return ends
 
 
 def generalised(
     rewards: FloatArray, values: FloatArray, end: float, gamma: float, lam: float
 ) -> FloatArray:
     """The module's equations along one chain; `end` is the value after its last step."""
-    errors = rewards + gamma * np.append(values[1:], end) - values
-    advantages = np.zeros(len(errors) + 1)
-    for step in reversed(range(len(errors))):
-        advantages[step] = errors[step] + gamma * lam * advantages[step + 1]
-    return advantages[:-1]
+    deltas = rewards + gamma * np.append(values[1:], end) - values
+    credit = np.zeros(len(deltas))
+    running = 0.0
+    for step in reversed(range(len(deltas))):
+        running = float(deltas[step]) + gamma * lam * running
+        credit[step] = running
+    return credit
 
 
-def bootstrap(chain: Chain, sequences: Sequence[TokenSequence], scores: Scores) -> float:
-    """The critic's value of where the episode was cut; 0 if it came to its end."""
-    last = int(chain.sequences[-1])
-    if not sequences[last].truncated:
-        return 0.0
-    assert scores.final_values is not None, "the trainer gave values without final_values"
-    return float(scores.final_values[last])
-
-
-def explained_variance(
+def _explained(
     sequences: Sequence[TokenSequence], values: Sequence[FloatArray], returns: Sequence[FloatArray]
-) -> float:
-    """1 - var(returns - values) / var(returns) over trained tokens; 0 if they do not vary."""
-    masks = [sequence.mask for sequence in sequences]
-    targets = np.concatenate([r[m] for r, m in zip(returns, masks, strict=True)] or [np.zeros(0)])
-    errors = targets - np.concatenate(
-        [v[m] for v, m in zip(values, masks, strict=True)] or [np.zeros(0)]
-    )
-    if len(targets) < 2 or targets.var() < 1e-12:
-        return 0.0
-    return float(1.0 - errors.var() / targets.var())
+) -> dict[str, float]:
+    def trained(arrays: Sequence[FloatArray]) -> FloatArray:
+        pairs = zip(arrays, sequences, strict=True)
+        return np.concatenate([np.zeros(0), *(array[seq.mask] for array, seq in pairs)])
+
+    targets = trained(returns)
+    if targets.size < 2 or targets.var() < CONSTANT:
+        return {}
+    return {"explained_variance": float(1 - (targets - trained(values)).var() / targets.var())}

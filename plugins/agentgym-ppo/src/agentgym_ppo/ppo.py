@@ -8,8 +8,9 @@ r is pi(token) / pi_old(token), V the critic's value of the state in which the t
 V_old that of before the step, and R its target (`agentgym_ppo.gae`). Departures from the paper:
 
 - No entropy bonus.
-- The value loss is clipped as in OpenAI's code, of which the paper does not speak; `value_clip:
-  null` leaves that out.
+- The value loss is clipped as in the authors' code, of which the paper does not speak (arXiv
+  2005.12729); `value_clip: null` leaves that out.
+- In its first `critic_warmup` steps the critic learns alone: before, its values say nothing.
 - The critic is a model of its own unless the backend's `critic: {shared: true}` says otherwise:
   then `value_coef` weighs both losses against each other; for a critic of its own it only scales a
   gradient.
@@ -47,6 +48,14 @@ class PPO(OnPolicy):
     def needs(self) -> frozenset[str]:
         """A critic."""
         return super().needs | {"values"}
+
+    async def prepare(self, run: Any) -> None:
+        """Refuse an estimator that gives the critic nothing to learn."""
+        if "values" not in run.advantage.needs:
+            raise ValueError(
+                f"ppo teaches a critic, and {type(run.advantage).__name__} gives it no targets: "
+                "use an advantage with a critic, such as `gae`, or the algorithm `grpo`"
+            )
 
     def critic_only(self, step: int) -> bool:
         """Critic warm-up."""
