@@ -332,8 +332,13 @@ def test_reflect():
     assert [turn.attempt for turn in episode.turns] == [1, 2, 2, 2]
     assert [turn.rounds for turn in episode.turns] == [1, 0, 1, 1]
     assert [m.text for m in episode.messages if m.role == "user"] == [
-        "The number is 1.", "Too early.", "Why.", "The number is 1.", "The number is 0.", "Lift-off!"
-    ]  # fmt: skip
+        "The number is 1.",
+        "Too early.",
+        "Why.",
+        "The number is 1.",
+        "The number is 0.",
+        "Lift-off!",
+    ]
 
 
 def test_reflect_shares_one_budget_of_rounds():

@@ -121,7 +121,7 @@ class Corridor:
         return tuple(
             self.group(
                 kind, [[draw.choice(4, p=chance[turn]) for turn in (0, 1)] for _ in range(8)]
-            )  # fmt: skip
+            )
             for kind in (0, 1)
         )
 
@@ -186,11 +186,15 @@ class Corridor:
                 **{
                     f"{name}_NT": stacked(name)
                     for name in (
-                        "mask", "advantages", "old_logprobs", "sampled_logprobs", "old_values",
+                        "mask",
+                        "advantages",
+                        "old_logprobs",
+                        "sampled_logprobs",
+                        "old_values",
                         "returns",
                     )
                 },
-            )  # fmt: skip
+            )
             loss_NT, _ = loss(tokens)
             total = (stacked("weights") * loss_NT).sum()
             policy, critic = torch.autograd.grad(total, (self.logits, self.table))
