@@ -9,9 +9,9 @@ from agentgym_core.types import Ending, Episode, Group, Scores, Task, TokenSeque
 from agentgym_ppo.gae import GAE
 from agentgym_ppo.gae_turn import TurnGAE
 
-HALVES = GAE(gamma=0.5, lam=0.5, whiten=False)
+HALVES = GAE(gamma=0.5, lam=0.5, whiten=False, bootstrap_truncated=True)
 """gamma lam = 1/4, so that everything is a short binary fraction."""
-TURNS = TurnGAE(gamma=0.5, lam=0.5, whiten=False)
+TURNS = TurnGAE(gamma=0.5, lam=0.5, whiten=False, bootstrap_truncated=True)
 
 
 def sequence(turns, rewards, *, episode=0, truncated=False, mask=None):
@@ -275,8 +275,9 @@ def test_random_batches_equal_the_sums_written_out(gamma, lam, seed):
     final = np.array([draw.normal() if s.truncated else 0.0 for s in sequences])
     order = draw.permutation(len(sequences)).tolist()
     shuffled = [sequences[i] for i in order], [values[i] for i in order], final[order]
-    by_token = credit(GAE(gamma=gamma, lam=lam, whiten=False), *shuffled)
-    by_turn = credit(TurnGAE(gamma=gamma, lam=lam, whiten=False), *shuffled)
+    goes_on = gamma < 1
+    keys = {"gamma": gamma, "lam": lam, "whiten": False, "bootstrap_truncated": goes_on}
+    by_token, by_turn = (credit(kind(**keys), *shuffled) for kind in (GAE, TurnGAE))
     for number, group in enumerate(groups):
         own = [i for i, s in enumerate(sequences) if s.episode == number]
         tokens = sorted(
@@ -288,7 +289,7 @@ def test_random_batches_equal_the_sums_written_out(gamma, lam, seed):
         if not tokens:
             continue
         (episode,) = group.episodes
-        end = final[own[-1]] if episode.ending.is_truncation else 0.0
+        end = final[own[-1]] if episode.ending.is_truncation and goes_on else 0.0
         rewards = [sequences[i].rewards[t] for _, t, i in tokens]
         assert sum(rewards) == pytest.approx(episode.reward)
         value = [values[i][t] for _, t, i in tokens]
@@ -308,6 +309,13 @@ def test_random_batches_equal_the_sums_written_out(gamma, lam, seed):
             assert by_turn.values[place][t] == pytest.approx(expected[turn], abs=1e-10)
             target = expected[turn] + firsts[turns.index(turn)]
             assert by_turn.returns[place][t] == pytest.approx(target, abs=1e-10)
+
+
+def test_without_a_discount_a_cut_is_an_end():
+    """Or an episode that is never finished would lose nothing."""
+    assert not GAE().bootstrap_truncated
+    with pytest.raises(ValueError, match="bootstrap_truncated needs a gamma below 1"):
+        GAE(bootstrap_truncated=True)
 
 
 @pytest.mark.parametrize("field", ["gamma", "lam"])

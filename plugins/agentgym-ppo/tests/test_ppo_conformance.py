@@ -17,7 +17,7 @@ class TestGAE(AdvantageEstimatorConformance):
 
 
 class TestGAEUnwhitened(AdvantageEstimatorConformance):
-    estimator = GAE(whiten=False, bootstrap_truncated=False)
+    estimator = GAE(whiten=False)
 
 
 class TestTurnGAE(AdvantageEstimatorConformance):

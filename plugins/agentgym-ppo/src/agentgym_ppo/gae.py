@@ -39,12 +39,22 @@ class GAE(AdvantageEstimator):
     lam: float = attrs.field(default=1.0, validator=[ge(0), le(1)])
     """1 trusts the rewards that came, 0 the critic alone. Per token: over an episode of hundreds
     of tokens, 0.95 leaves the end to the critic."""
-    bootstrap_truncated: bool = True
+    bootstrap_truncated: bool = False
     """Continue an episode that was cut (by the horizon, the tokens or the environment's limit)
-    with the critic's value; otherwise nothing is worth anything after the cut."""
+    with the critic's value, as where a horizon is still to grow; otherwise nothing is worth
+    anything after the cut. It needs a gamma below 1: without a discount an episode that is never
+    finished loses nothing, and where success alone pays, all values drift to that of success."""
     whiten: bool = True
     """Bring the advantages to mean 0 and deviation 1 over all trained tokens of the batch; fewer
     than two of them stay as they are. The critic's targets are from before."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.bootstrap_truncated and self.gamma == 1:
+            raise ValueError(
+                "bootstrap_truncated needs a gamma below 1, such as 0.99: without a discount an "
+                "episode that is never finished loses nothing, and the critic learns that all "
+                "states are worth the same"
+            )
 
     @property
     def needs(self) -> frozenset[str]:
