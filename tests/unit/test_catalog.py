@@ -214,7 +214,7 @@ def test_the_core_registers_components_that_exist(monkeypatch):
     monkeypatch.setenv("AGENTGYM_LOAD_PLUGINS", "")
     monkeypatch.delenv("AGENTGYM_BLOCK_PLUGINS", raising=False)
     core = Catalog.installed()
-    assert core.names("agent") == ("act", "react")
+    assert core.names("agent") == ("act", "plan-act", "react", "reflect")
     assert core.names("rounds") == ("fixed",)
     assert core.names("task-sampler") == ("curriculum", "from-file", "uniform")
     assert core.names("reward") == ("environment", "format-penalty", "round-cost", "success")

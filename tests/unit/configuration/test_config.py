@@ -157,7 +157,7 @@ def test_the_resolved_configuration_holds_every_default(load):
         },
         "seed": 0,
         "environment": {"use": "maze", "weight": 1.0, "split": "train", "size": 5, "dark": False},
-        "agent": {"use": "react"},
+        "agent": {"use": "react", "context": "stop"},
         "algorithm": {"use": "learn", "kl_coef": 0.1, "betas": [0.9, 0.99]},
         "advantage": {"use": "credit", "scale": 1.0},
         "rounds": {"use": "fixed", "rounds": 4},

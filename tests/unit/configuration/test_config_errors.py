@@ -45,7 +45,10 @@ from .conftest import BASE, with_block
         ),
         ("rounds: {use: growing}", "rounds.rounds: required field missing"),
         ("rounds: fixed", "rounds.rounds: required field missing"),
-        ("agent: {}", "agent.use: required field missing. Installed: act, react"),
+        (
+            "agent: {}",
+            "agent.use: required field missing. Installed: act, plan-act, react, reflect",
+        ),
         ("agent:", "agent: expected a name or a block of keys, got nothing"),
         (
             "model: {}",
