@@ -182,16 +182,21 @@ def test_fields_are_yaml():
     assert evol.learns_from == ("a", "b", "c")
 
 
-def test_exploring_plays_and_neither_learns_nor_publishes():
+def test_exploring_plays_and_does_not_learn():
     groups = (group(episode(0, 1.0), episode(1, 0.0)),)
 
     async def play(step):
         assert step == 6
         return groups
 
-    report = asyncio.run(
-        Explore().train_step(SimpleNamespace(player=SimpleNamespace(groups=play)), 6)
-    )
+    published = []
+
+    async def publish(version):
+        published.append(version)
+
+    run = SimpleNamespace(player=SimpleNamespace(groups=play), publish=publish)
+    report = asyncio.run(Explore().train_step(run, 6))
     assert (report.step, report.groups, report.advantages) == (6, groups, None)
+    assert published == [7]
     assert report.metrics["success"] == 0.5
     assert "loss" not in report.metrics

@@ -21,6 +21,7 @@ class Explore(Algorithm):
     async def train_step(self, run: Any, step: int) -> StepReport:
         """The step's groups; the run loop writes their episodes to `rollouts/<stage>/`."""
         groups = await run.player.groups(step)
+        await run.publish(step + 1)  # the same weights: a resumed run publishes under that number
         return StepReport(
             step=step,
             metrics=episode_metrics(groups),
