@@ -39,6 +39,7 @@ from agentgym_core.stages import (
     stage_names,
 )
 from agentgym_core.structure import construct, join, structure, unstructure
+from agentgym_core.wording import did_you_mean
 
 Resume = Literal["auto", "always", "never"]
 """Whether a run goes on with the directory that exists, must do so, or must not."""
@@ -115,6 +116,7 @@ def compose(document: Document, changes: Document, catalog: Catalog) -> RunConfi
     model = structure(ModelConfig, required(run, "model"), "model")
     parts = [_build_stage(stage, catalog) for stage in stages]
     names = stage_names(stages, [part["uses"]["algorithm"] for part in parts])
+    _check_learns_from(stages, parts, names)
     built = [
         StageConfig(name=stage_name, model=model, **part)
         for stage_name, part in zip(names, parts, strict=True)
@@ -221,6 +223,21 @@ def _check_critic(
             f"{_use(blocks['advantage'])} has no use and gives no targets: choose an estimator "
             "that learns from values, such as gae, or an algorithm without a critic"
         )
+
+
+def _check_learns_from(
+    stages: Sequence[StageDocument], parts: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> None:
+    """Refuse an algorithm that learns from the episodes of a stage which does not come before."""
+    for index, (stage, part) in enumerate(zip(stages, parts, strict=True)):
+        earlier = names[:index]
+        for name in part["algorithm"].learns_from:
+            if name not in earlier:
+                raise ConfigError(
+                    f"{stage.path('algorithm')}: learns from stage {name!r}, and no stage before "
+                    f"it is called so: {', '.join(earlier) or 'it is the first'}."
+                    f"{did_you_mean(name, earlier)}"
+                )
 
 
 def _seed(value: Any, path: str) -> int:

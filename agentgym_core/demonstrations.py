@@ -1,8 +1,6 @@
 """Episodes to imitate, as JSON lines with OpenAI-style messages."""
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from agentgym_core.errors import ComponentError
@@ -26,8 +24,9 @@ def expert_episodes(groups: Sequence[Group]) -> list[Episode]:
 def demonstration_row(episode: Episode) -> dict[str, Any]:
     """An episode to imitate; assistant messages that are not to be learned carry `"loss": false`.
 
-    Example: {"item_id": "textcraft_12", "environment": "textcraft", "success": true, "rounds": 3,
-    "messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}
+    Example: {"item_id": "textcraft_12", "environment": "textcraft", "success": true,
+    "reward": 1.0, "rounds": 3, "messages": [{"role": "user", "content": "…"},
+    {"role": "assistant", "content": "…"}]}
     """
     messages = list(episode.messages)
     while messages and messages[-1].role != "assistant":
@@ -37,33 +36,10 @@ def demonstration_row(episode: Episode) -> dict[str, Any]:
         "environment": episode.environment,
         "category": episode.task.category,
         "success": episode.success,
+        "reward": episode.reward,
         "rounds": episode.num_rounds,
         "messages": [_message_row(message) for message in messages],
     }
-
-
-def read_conversations(path: Path) -> list[tuple[Message, ...]]:
-    """The conversations of a JSONL file whose rows hold `messages`.
-
-    Raises:
-        ValueError: a line is not such a row, or the file has none; the message says where.
-    """
-    conversations: list[tuple[Message, ...]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            row: Mapping[str, Any] = json.loads(line)
-            messages = tuple(
-                Message(m["role"], m["content"], loss=m.get("loss", True)) for m in row["messages"]
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{path}:{number}: expected a JSON object with `messages`, a list of "
-                f'{{"role": …, "content": …}}; {type(error).__name__}: {error}'
-            ) from error
-        conversations.append(messages)
-    if not any(m.role == "assistant" and m.loss for messages in conversations for m in messages):
-        raise ValueError(f"{path} holds no assistant message to learn from")
-    return conversations
 
 
 def _message_row(message: Message) -> dict[str, Any]:

@@ -30,7 +30,8 @@ def fork(config: RunConfig, name: str) -> RunConfig:
     It is given the model, and of each stage the last whole checkpoint within its `num_steps`, the
     metrics up to there, and the policy if the stage was finished and still is. The first stage that
     is not finished is the last to be taken over: those after it begin anew, from its new policy.
-    `forked_from.json` says whence the state is. Episodes stay with the run that played them.
+    `forked_from.json` says whence the state is. Episodes stay with the run that played them, but
+    for those that a later stage learns from.
 
     Returns:
         The configuration under its new name, to be trained.
@@ -80,6 +81,9 @@ def _take_over(
         if taken != stage.training.num_steps or not policy.exists():
             break
         _copy(policy, aside / "policies" / stage.name)
+    needed = {name for stage in config.stages for name in stage.algorithm.learns_from}
+    for name in needed & {*steps}:
+        _copy_episodes(name, source, aside)
     rows = MetricsLog(source / "metrics.jsonl").rows
     kept = [row for row in rows if row["step"] <= steps.get(row["stage"], -1)]
     write_json_lines(aside / "metrics.jsonl", kept)
@@ -109,6 +113,16 @@ def _take_over_stage(stage: StageConfig, old: Document, source: Path, aside: Pat
         write_json(copied / "state.json", state)
         checkpoint.write_manifest(copied)
     return found.step
+
+
+def _copy_episodes(stage: str, source: Path, aside: Path) -> None:
+    """What the stage played, and what was demonstrated to it."""
+    if (source / "rollouts" / stage).exists():
+        _copy(source / "rollouts" / stage, aside / "rollouts" / stage)
+    demonstrations = Path("demonstrations", f"{stage}.jsonl")
+    if (source / demonstrations).exists():
+        (aside / "demonstrations").mkdir(exist_ok=True)
+        shutil.copy2(source / demonstrations, aside / demonstrations)
 
 
 def _stage_documents(document: Document) -> dict[str, Document]:

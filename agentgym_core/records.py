@@ -4,11 +4,22 @@ Concatenating `prompt_ids + token_ids` of the turns with one `sequence` number r
 engine saw, id by id.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from agentgym_core.diagnosis import diagnose
-from agentgym_core.types import Advantages, Episode, Group, TokenSequence, Turn
+from agentgym_core.types import (
+    Advantages,
+    Ending,
+    Episode,
+    Group,
+    Message,
+    Task,
+    TokenSequence,
+    Turn,
+)
 
 
 def group_rows(
@@ -52,6 +63,55 @@ def episode_row(episode: Episode, credit: dict[int, list[float]]) -> dict[str, A
         "messages": [{"role": m.role, "content": m.text} for m in episode.messages],
         "turns": [_turn_row(turn, credit.get(i)) for i, turn in enumerate(episode.turns)],
     }
+
+
+def read_groups(rows: Sequence[Mapping[str, Any]]) -> tuple[Group, ...]:
+    """The groups of a file of episodes, which give the very sequences that were played.
+
+    Of a task there is its id and category, and of a message its text.
+
+    Raises:
+        KeyError, TypeError, ValueError: a row is none that `group_rows` writes.
+    """
+    members: dict[int, list[Episode]] = {}
+    for row in rows:
+        members.setdefault(row["group"], []).append(read_episode(row))
+    return tuple(
+        Group(
+            task=episodes[0].task,
+            environment=episodes[0].environment,
+            episodes=tuple(e for e in episodes if not e.ending.is_failure),
+            failures=tuple(e for e in episodes if e.ending.is_failure),
+        )
+        for _, episodes in sorted(members.items())
+    )
+
+
+def read_episode(row: Mapping[str, Any]) -> Episode:
+    """What `episode_row` wrote; raises as `read_groups` does."""
+    return Episode(
+        task=Task(id=row["item_id"], category=row["category"]),
+        environment=row["environment"],
+        sample=row["sample"],
+        seed=row["seed"],
+        max_rounds=row["max_rounds"],
+        turns=tuple(_read_turn(turn) for turn in row["turns"]),
+        final_ids=tuple(row["final_ids"]),
+        messages=tuple(Message(m["role"], m["content"]) for m in row["messages"]),
+        ending=Ending(row["ending"]),
+        success=row["success"],
+        error=row["error"],
+        seconds=row["seconds"],
+        failed_tries=tuple(Ending(ending) for ending in row["failed_tries"]),
+    )
+
+
+def _read_turn(row: Mapping[str, Any]) -> Turn:
+    """A row has more than the turn, such as advantages, and one of an older run may have less."""
+    fields: dict[str, Any] = {f.name: row[f.name] for f in attrs.fields(Turn) if f.name in row}
+    for key in ("prompt_ids", "token_ids", "logprobs"):
+        fields[key] = tuple(row[key])
+    return Turn(**fields)
 
 
 def _turn_row(turn: Turn, advantages: list[float] | None) -> dict[str, Any]:

@@ -126,6 +126,11 @@ class Algorithm(Protocol):
         """See `Need`."""
         return frozenset()
 
+    @property
+    def learns_from(self) -> tuple[str, ...]:
+        """Names of earlier stages of the run whose episodes it learns from."""
+        return ()
+
     def training_temperature(self, sampling_temperature: float) -> float:
         """What the trainer divides logits by; the engine's own unless it learns from text."""
         return sampling_temperature

@@ -4,7 +4,8 @@ import json
 import pytest
 
 from agentgym_core.agents.act import Act
-from agentgym_core.demonstrations import demonstration_row, expert_episodes, read_conversations
+from agentgym_core.conversations import read_conversations
+from agentgym_core.demonstrations import demonstration_row, expert_episodes
 from agentgym_core.evaluate import choose_tasks, evaluation_orders, format_table, summarize
 from agentgym_core.expert import Demonstrator, ExpertPolicy
 from agentgym_core.rollout import Attempts, Table, play_groups
@@ -74,25 +75,11 @@ def test_demonstrations_are_read_back(tmp_path):
     episodes = expert_episodes(demonstrate(mistakes=0.5))
     path = tmp_path / "demos.jsonl"
     path.write_text("".join(json.dumps(demonstration_row(e)) + "\n" for e in episodes))
-    for episode, messages in zip(episodes, read_conversations(path), strict=True):
+    for episode, found in zip(episodes, read_conversations(str(path)), strict=True):
+        messages = found.messages
         assert messages == episode.messages[: len(messages)]
+        assert (found.success, found.reward) == (episode.success, episode.reward)
         assert messages[-1].role == "assistant"
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("{", "demos.jsonl:1: expected a JSON object with `messages`"),
-        ('{"conversations": []}', "demos.jsonl:1: .*KeyError: 'messages'"),
-        ('{"messages": [{"role": "user", "content": "x"}]}', "holds no assistant message to learn"),
-        ("", "holds no assistant message to learn"),
-    ],
-)
-def test_a_bad_file_of_demonstrations_is_named(tmp_path, line, says):
-    path = tmp_path / "demos.jsonl"
-    path.write_text(line)
-    with pytest.raises(ValueError, match=says):
-        read_conversations(path)
 
 
 def test_evaluation_has_its_own_horizon_tasks_and_seeds():

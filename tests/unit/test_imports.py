@@ -18,7 +18,7 @@ LAYERS = [
     "protocols contract",
     "hf renderer handler session sequences rewards rollout batching losses importance kl_rewards "
     "credit rounds samplers task_files curriculum agents expert demonstrations supervised "
-    "statistics diagnosis records tracking trackers",
+    "data_files conversations explored imitation statistics diagnosis records tracking trackers",
     "on_policy",
     "plugins structure document stages catalog serving environments config",
     "player evaluate checkpoint metrics learning_curve fork run run_directory loop train testing",

@@ -88,7 +88,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_learned_tokens(tmp_path):
     tokens = TokenTensors(
         logprobs_NT=logprobs.requires_grad_(),
         mask_NT=mask,
-        advantages_NT=zeros,
+        advantages_NT=torch.ones(1, 6),
         old_logprobs_NT=zeros,
         sampled_logprobs_NT=zeros,
     )
@@ -111,7 +111,8 @@ def test_what_goes_beyond_the_limits_is_said_and_not_learned(tmp_path, caplog):
     path = tmp_path / "d.jsonl"
     path.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in rows))
     first, second = asyncio.run(SFT(data=str(path)).prepare(make_run()))
-    assert [s.token_ids.tolist() for s in first] == [s.token_ids.tolist() for s in second]
+    found = [[s.token_ids.tolist() for s in lesson.sequences] for lesson in (first, second)]
+    assert found[0] == found[1]
     assert "2 of 3 demonstrations do not fit limits" in caplog.text
 
 

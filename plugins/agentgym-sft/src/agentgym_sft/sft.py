@@ -1,128 +1,69 @@
 """Supervised fine-tuning: imitate demonstrations, turn by turn.
 
 The loss is the mean cross-entropy of the demonstrator's tokens, `-log pi(token | context)`, over
-the minibatch. Only turns marked for loss are learned; what the environment says never is.
-Demonstrations are rendered by the same code as rollouts, so that the policy meets in play the very
-ids that it was taught on.
+the minibatch (`agentgym_core.imitation`, with all weights 1). On an expert's episodes this is
+behaviour cloning, the first stage of AgentEvol (AgentGym, arXiv 2406.04151). A
+departure: the mean is over the tokens of a minibatch; the paper sums over those of a trajectory.
+
+Only turns marked for loss are learned; what the environment says never is. Demonstrations are
+rendered by the same code as rollouts, so that the policy meets in play the very ids that it was
+taught on.
 """
 
-import logging
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
-import numpy as np
+from attrs.validators import ge, optional
 
-from agentgym_core.batching import make_batch
-from agentgym_core.demonstrations import demonstration_row, expert_episodes, read_conversations
+from agentgym_core.conversations import Conversation, read_conversations, selected
+from agentgym_core.demonstrations import demonstration_row, expert_episodes
 from agentgym_core.evaluate import summarize
 from agentgym_core.expert import Demonstrator, ExpertPolicy
-from agentgym_core.protocols import Algorithm, StepReport
+from agentgym_core.imitation import Imitation, Lesson, to_lessons
 from agentgym_core.rollout import Attempts
-from agentgym_core.samplers import shuffled_places
 from agentgym_core.seeds import derive_seed
-from agentgym_core.supervised import to_supervised
-from agentgym_core.types import Advantages, Message, Sampling, Scores, TokenSequence, TokenTensors
-
-log = logging.getLogger(__name__)
-
-Dialogue = Sequence[TokenSequence]
-"""A tokenized demonstration: one sequence, or several if the template rewrites history."""
+from agentgym_core.types import Sampling
 
 
 @attrs.frozen(kw_only=True)
-class SFT(Algorithm):
-    """Learns from a file of demonstrations, or from the environments' experts."""
+class SFT(Imitation):
+    """Learns from files of conversations, or from the environments' experts."""
 
-    data: str | None = None
-    """A JSONL file of conversations, such as `agentgym demos` writes: rows with `messages`, where
-    assistant messages may carry `"loss": false`."""
-    num_demonstrations: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
-    )
+    data: str | tuple[str, ...] | None = None
+    """A file, a folder, a pattern of names, or a list of these. See `docs/data.md` for what rows
+    may be: OpenAI's messages, demonstrations, rollouts, AgentTraj-L, AgentGym-RL's logs."""
+    num_demonstrations: int | None = attrs.field(default=None, validator=optional(ge(1)))
     """Without `data`: episodes of the experts on training tasks, at the stage's horizon."""
     demonstrator: Demonstrator = attrs.field(factory=Demonstrator)
     """Without `data`: how careful the expert is."""
-    batch_size: int = attrs.field(default=16, validator=attrs.validators.ge(1))
-    """Demonstrations in an optimizer step. `training.num_steps` x `batch_size` are seen in all."""
+    only_success: bool = False
+    """Leaves out conversations that did not succeed."""
+    min_reward: float | None = None
+    """Leaves out conversations whose reward is below."""
 
     def __attrs_post_init__(self) -> None:
         if (self.data is None) == (self.num_demonstrations is None):
             raise ValueError(
-                "give exactly one of `data` (a JSONL file) and `num_demonstrations` (to be played "
-                "by the environments' experts)"
+                "give exactly one of `data` (files of conversations) and `num_demonstrations` (to "
+                "be played by the environments' experts)"
+            )
+        if self.data is not None and self.demonstrator != Demonstrator():
+            raise ValueError(
+                "demonstrator has no effect on `data`, whose rows say themselves what is learned"
             )
 
-    def training_temperature(self, sampling_temperature: float) -> float:
-        """Imitation learns the plain distribution, however it is sampled later."""
-        del sampling_temperature
-        return 1.0
-
-    async def prepare(self, run: Any) -> tuple[Dialogue, ...]:
+    async def lessons(self, run: Any) -> Sequence[Lesson]:
         """Read or play the demonstrations, and tokenize them."""
         if self.data is not None:
-            conversations = read_conversations(Path(self.data))
+            found = read_conversations(self.data)
         else:
-            conversations = await self._demonstrate(run)
-        dialogues = [
-            to_supervised(run.renderer, messages, number, run.config.limits)
-            for number, messages in enumerate(conversations)
-        ]
-        self._report_cut(conversations, dialogues)
-        learned = tuple(d for d in dialogues if any(sequence.mask.any() for sequence in d))
-        if not learned:
-            raise ValueError(
-                f"none of {len(dialogues)} demonstrations has a turn to learn: each is marked with "
-                '`"loss": false`, or does not fit `limits`'
-            )
-        return learned
+            found = await self._demonstrate(run)
+        kept = selected(found, only_success=self.only_success, min_reward=self.min_reward)
+        return to_lessons(run, kept, weight=1.0)
 
-    async def train_step(self, run: Any, step: int) -> StepReport:
-        """One optimizer step. The engine gets the weights when something is played with them."""
-        sequences = [s for dialogue in self._pick(run, step) for s in dialogue]
-        batch = make_batch(
-            step,
-            sequences,
-            Advantages(values=tuple(np.zeros(len(s)) for s in sequences)),
-            Scores(),
-            aggregation="token-mean",
-            num_minibatches=1,
-            num_epochs=1,
-            seed=run.seed,
-            old_logprobs="sampled",
-        )
-        return StepReport(step=step, metrics=run.trainer.update(batch, self.loss))
-
-    def loss(self, tokens: TokenTensors) -> tuple[Any, Mapping[str, Any]]:
-        """Cross-entropy; the trainer reports its mean as `loss`."""
-        return -tokens.logprobs_NT.masked_fill(~tokens.mask_NT, 0.0), {}
-
-    def _report_cut(
-        self, conversations: Sequence[Sequence[Message]], dialogues: Sequence[Dialogue]
-    ) -> None:
-        """Say how many demonstrations go beyond what an episode may take."""
-        cut = sum(
-            len({turn for sequence in dialogue for turn in sequence.turns.tolist()} - {-1})
-            < sum(message.role == "assistant" for message in messages)
-            for messages, dialogue in zip(conversations, dialogues, strict=True)
-        )
-        if cut:
-            log.warning(
-                "%d of %d demonstrations do not fit limits.max_prompt_tokens and "
-                "limits.max_response_tokens: the turns beyond are not learned",
-                cut,
-                len(dialogues),
-            )
-
-    def _pick(self, run: Any, step: int) -> list[Dialogue]:
-        """The step's demonstrations: epoch after epoch, each in an order of its own."""
-        first = step * self.batch_size
-        places = shuffled_places(len(run.prepared), first, first + self.batch_size, run.seed, "sft")
-        return [run.prepared[place] for place in places]
-
-    async def _demonstrate(self, run: Any) -> list[tuple[Message, ...]]:
+    async def _demonstrate(self, run: Any) -> list[Conversation]:
         """Play the training tasks with the expert; the episodes are kept in the run directory."""
         seed = derive_seed(run.seed, "demonstrations")
         player = run.player
@@ -148,7 +89,9 @@ class SFT(Algorithm):
         rows = [demonstration_row(episode) for episode in episodes]
         run.keep(f"demonstrations/{run.config.name}.jsonl", rows)
         await self._evaluate(run)
-        return [episode.messages for episode in episodes]
+        return [
+            Conversation(messages=e.messages, success=e.success, reward=e.reward) for e in episodes
+        ]
 
     @property
     def _expert(self) -> ExpertPolicy:

@@ -1,0 +1,85 @@
+"""A weighted mean over the learned tokens of the whole minibatch."""
+
+import asyncio
+from math import log
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from agentgym_core.imitation import Imitation, Lesson, lesson_weights
+from agentgym_core.testing.backend import RecordingTrainer
+from agentgym_core.types import TokenSequence, TokenTensors
+
+
+def sequence(mask, episode=0):
+    zeros = np.zeros(len(mask))
+    return TokenSequence(
+        token_ids=np.arange(len(mask)),
+        mask=np.array(mask, np.bool_),
+        logprobs=zeros,
+        rewards=zeros,
+        turns=zeros.astype(np.int64),
+        versions=zeros.astype(np.int64),
+        episode=episode,
+        group=episode,
+    )
+
+
+FULL = Lesson(sequences=(sequence([0, 1]), sequence([0, 1, 0])), weight=1.0)
+HALF = Lesson(sequences=(sequence([0, 1, 1, 1]),), weight=0.5)
+CHANCES = {2: [1, 1 / 2], 3: [1, 1 / 4, 1], 4: [1, 1 / 2, 1 / 8, 1 / 16]}
+"""Probability of each token, by the length of the sequence."""
+
+
+class Fixed(Imitation):
+    async def lessons(self, run):
+        return [FULL, HALF]
+
+
+def loss_of(batch, algorithm):
+    """As a backend adds it up, row by row."""
+    total = 0.0
+    for row in batch.minibatches[0].rows:
+        tensors = [torch.tensor(values)[None] for values in (row.mask, row.advantages)]
+        logprobs = torch.tensor(CHANCES[len(row)], dtype=torch.float64).log()[None]
+        rest = dict.fromkeys(["old_logprobs_NT", "sampled_logprobs_NT"], logprobs)
+        loss_NT, _ = algorithm.loss(
+            TokenTensors(logprobs_NT=logprobs, mask_NT=tensors[0], advantages_NT=tensors[1], **rest)
+        )
+        total += float((loss_NT * torch.tensor(row.weights)).sum())
+    return total
+
+
+def test_weights_one_and_a_half_by_hand():
+    """Weight 1: ln 2 + ln 4 over 2 tokens. Weight 1/2: ln 2 + ln 8 + ln 16 over 3.
+
+    (1 x 3 ln 2 + 1/2 x 8 ln 2) / (1 x 2 + 1/2 x 3) = 7 ln 2 / 3.5 = 2 ln 2.
+    """
+    algorithm, run = Fixed(batch_size=2), SimpleNamespace(trainer=RecordingTrainer(), seed=1)
+    run.prepared = asyncio.run(algorithm.prepare(run))
+    asyncio.run(algorithm.train_step(run, 0))
+    (batch,) = run.trainer.batches
+    assert loss_of(batch, algorithm) == pytest.approx(2 * log(2), abs=1e-12)
+
+
+def test_each_token_of_a_lesson_has_its_weight_over_the_sum_of_weights():
+    full, cut, half = lesson_weights([FULL, HALF])
+    assert full.tolist() == pytest.approx([0, 5 / 3.5])  # of 5 tokens, whose weights add up to 3.5
+    assert cut.tolist() == pytest.approx([0, 5 / 3.5, 0])
+    assert half.tolist() == pytest.approx([0, 2.5 / 3.5, 2.5 / 3.5, 2.5 / 3.5])
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_equal_weights_are_none(weight):
+    lessons = [Lesson(sequences=lesson.sequences, weight=weight) for lesson in (FULL, HALF)]
+    assert all((w[w > 0] == 1.0).all() for w in lesson_weights(lessons))
+
+
+def test_a_lesson_without_a_learned_token_changes_nothing():
+    silent = Lesson(sequences=(sequence([0, 0]),), weight=9.0)
+    *found, none = lesson_weights([FULL, HALF, silent])
+    assert not none.any()
+    expected = lesson_weights([FULL, HALF])
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
