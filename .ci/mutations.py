@@ -1,0 +1,347 @@
+"""Do the tests notice when the numbers change? Small faults are planted, one at a time.
+
+    python .ci/mutations.py [PATH ...] [--sample N --seed S] [--jobs 2] [--least 0.9]
+
+Sequences, losses, batching, importance weights, KL rewards and statistics of the core, and all of
+each algorithm's package; or the files that are named. A fault in a function is planted into the
+live function of a forked child, which has all tests collected and runs those that reach the line,
+the quickest first. One in a constant, a field or a default is planted before anything is imported.
+Prints the share that is caught for each file and what survived; exits with 1 below `--least`.
+`.ci/mutations_equivalent.toml` lists faults that are none, each with its reason. OMP_NUM_THREADS=1
+makes it quicker.
+"""
+
+import argparse
+import contextlib
+import functools
+import gc
+import importlib.machinery
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import pytest
+import torch  # once, before the forks, because it is slow
+from mutants import Mutant, function_code, mutants_of
+
+ROOT = Path(__file__).resolve().parents[1]
+EQUIVALENT = ROOT / ".ci" / "mutations_equivalent.toml"
+CORE = ("sequences", "losses", "batching", "importance", "kl_rewards", "statistics", "credit")
+ALGORITHMS = ("grpo", "ppo", "rloo", "reinforce-pp", "dpo", "sft", "evol")
+UNIT_TESTS = ("test_on_policy.py", "test_kl.py", "test_credit.py", "test_summary.py")
+MAX_SECONDS = 60
+"""Of the tests of one mutant: a fault that never ends is caught."""
+
+Reached = dict[str, dict[str, list[int]]]
+"""By test and by file, the lines that were executed."""
+
+
+def sources(named: Sequence[str]) -> list[Path]:
+    """What is mutated."""
+    if named:
+        return [Path(path).resolve() for path in named]
+    core = [ROOT / "agentgym_core" / f"{name}.py" for name in CORE]
+    plugins = [
+        path
+        for name in ALGORITHMS
+        for path in sorted((ROOT / "plugins" / f"agentgym-{name}" / "src").glob("*/*.py"))
+        if path.name not in ("__init__.py", "plugin.py")
+    ]
+    return [path for path in [*core, *plugins] if path.is_file()]
+
+
+def test_paths() -> list[str]:
+    """The tests that may catch a fault; the golden ones are asked first."""
+    found = [ROOT / "tests" / "golden"]
+    found += [ROOT / "tests" / "unit" / name for name in UNIT_TESTS]
+    found += [ROOT / "plugins" / f"agentgym-{name}" / "tests" for name in ALGORITHMS]
+    return [str(path) for path in found if path.exists()]
+
+
+class Session:
+    """The pytest plugin: in place of one run of the tests, one for each mutant of a function."""
+
+    def __init__(self, work: Callable[["Session"], None]) -> None:
+        self.work = work
+        self.items: list[pytest.Item] = []
+        self.failed = False
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Work with what was collected, in place of running it."""
+        self.items = list(session.items)
+        if session.testsfailed:
+            sys.exit("the tests cannot be collected")
+        self.work(self)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a failure, of set-up as well."""
+        self.failed = self.failed or report.failed
+
+    def run(self, items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
+        """Run tests one by one, until one fails; they are yielded before they run."""
+        for item, after in zip(items, [*items[1:], None], strict=True):
+            yield item
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=after)
+            if self.failed:
+                return
+
+
+def fork(work: Callable[[], int]) -> int:
+    """Run it in a child, quietly; returns the child's process id."""
+    child = os.fork()
+    if child:
+        return child
+    signal.alarm(MAX_SECONDS)
+    with contextlib.suppress(BaseException):
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        os._exit(work())
+    os._exit(1)
+
+
+def survivors(mutants: Sequence[Mutant], test: Callable[[Mutant], int], jobs: int) -> set[int]:
+    """Places of the mutants that no test caught; `test` runs in a child, and gives 0 for those."""
+    running: dict[int, int] = {}
+    left = set[int]()
+
+    def wait() -> None:
+        child, status = os.wait()
+        place = running.pop(child)
+        if status == 0:
+            left.add(place)
+
+    for place, mutant in enumerate(mutants):
+        if len(running) == jobs:
+            wait()
+        running[fork(lambda mutant=mutant: test(mutant))] = place
+    while running:
+        wait()
+    return left
+
+
+def reach(session: Session, files: frozenset[str], output: Path) -> int:
+    """Run all tests as they are, and note which lines each executes; in a child."""
+    signal.alarm(0)
+    reached: Reached = {}
+    seconds: dict[str, float] = {}
+    lines: dict[str, set[int]] = {}
+
+    def local(frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            lines[frame.f_code.co_filename].add(frame.f_lineno)
+        return local
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        return local if frame.f_code.co_filename in files else None
+
+    threading.settrace(trace)
+    before = ""
+    start = time.perf_counter()
+    for item in itertools.chain(session.run(session.items), [None]):
+        if before:
+            reached[before] = {file: sorted(found) for file, found in lines.items() if found}
+            seconds[before] = time.perf_counter() - start
+        sys.settrace(trace)
+        lines = {file: set() for file in files}
+        before, start = item.nodeid if item else "", time.perf_counter()
+    sys.settrace(None)
+    failed = list(reached)[-1] if session.failed else ""
+    output.write_text(json.dumps({"reached": reached, "seconds": seconds, "failed": failed}))
+    return 0
+
+
+Functions = dict[tuple[str, str, int], list[FunctionType]]
+
+
+def fitting(mutant: Mutant, functions: Functions) -> CodeType | None:
+    """The code that the live function is given; None where it has none that fits."""
+    assert mutant.owner is not None
+    code = function_code(mutant.code, mutant.owner)
+    found = functions.get((mutant.path, *mutant.owner), [])
+    fits = code and found and all(f.__code__.co_freevars == code.co_freevars for f in found)
+    return code if fits else None
+
+
+def plant(mutant: Mutant, functions: Functions) -> None:
+    code = fitting(mutant, functions)
+    assert code is not None
+    assert mutant.owner is not None
+    for function in functions[(mutant.path, *mutant.owner)]:
+        function.__code__ = code
+
+
+def live_functions(files: frozenset[str]) -> Functions:
+    found = defaultdict[tuple[str, str, int], list[FunctionType]](list)
+    for function in gc.get_objects():
+        if type(function) is FunctionType and function.__code__.co_filename in files:
+            code = function.__code__
+            found[(code.co_filename, code.co_qualname, code.co_firstlineno)].append(function)
+    return dict(found)
+
+
+def test_functions(
+    session: Session, mutants: Sequence[Mutant], files: frozenset[str], folder: Path, jobs: int
+) -> None:
+    """Test all mutants of functions; writes the places of survivors, and what reaches what."""
+    output = folder / "reached.json"
+    _, status = os.waitpid(fork(lambda: reach(session, files, output)), 0)
+    if status or not output.exists():
+        sys.exit(f"the tests stopped without a fault: status {status}")
+    found = json.loads(output.read_text())
+    if found["failed"]:
+        sys.exit(f"{found['failed']} fails without a fault")
+    functions = live_functions(files)
+
+    def test(mutant: Mutant) -> int:
+        plant(mutant, functions)
+        wanted = set(tests_of(mutant, found["reached"]))
+        items = [item for item in session.items if item.nodeid in wanted]
+        for _ in session.run(sorted(items, key=lambda item: found["seconds"][item.nodeid])):
+            pass
+        return int(session.failed)
+
+    # One that cannot be planted must not pass for caught: its module is imported anew.
+    planted = [place for place, each in enumerate(mutants) if fitting(each, functions)]
+    left = survivors([mutants[place] for place in planted], test, jobs)
+    others = sorted(set(range(len(mutants))) - set(planted))
+    result = {"left": sorted(planted[place] for place in left), "others": others}
+    (folder / "functions.json").write_text(json.dumps(result))
+
+
+def tests_of(mutant: Mutant, reached: Reached) -> list[str]:
+    """The tests that execute the statement; of a constant or a field, those that reach the file."""
+    if mutant.owner is None:
+        return [test for test, files in reached.items() if mutant.path in files]
+    lines = set(range(mutant.first, mutant.last + 1))
+    return [test for test, files in reached.items() if lines & set(files.get(mutant.path, ()))]
+
+
+def in_a_session(work: Callable[[Session], None], paths: Sequence[str]) -> int:
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
+    return int(pytest.main([*options, *paths], plugins=[Session(work)]))
+
+
+def test_module(mutant: Mutant, reached: Reached) -> int:
+    """Test a mutant whose module must be imported with its fault; in a child that has not."""
+    get_code = importlib.machinery.SourceFileLoader.get_code
+
+    def mutated(loader: Any, fullname: str) -> CodeType | None:
+        same = os.path.realpath(loader.get_filename(fullname)) == mutant.path
+        return mutant.code if same else get_code(loader, fullname)
+
+    importlib.machinery.SourceFileLoader.get_code = mutated  # type: ignore[method-assign]
+    wanted = set(tests_of(mutant, reached))
+    if not wanted:
+        return 0
+    status = [1]
+
+    def work(session: Session) -> None:
+        # Tests that the fault has taken away or renamed are a reason for a second look, no catch.
+        for _ in session.run([item for item in session.items if item.nodeid in wanted]):
+            pass
+        status[0] = int(session.failed)
+
+    files = sorted({test.partition("::")[0] for test in wanted})
+    in_a_session(work, [str(ROOT / file) for file in files])
+    return status[0]
+
+
+def equivalent() -> set[tuple[str, str, str]]:
+    """File, source line and change of the faults that change nothing."""
+    if not EQUIVALENT.exists():
+        return set()
+    listed = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("mutant", [])
+    return {(each["file"], each["line"], each["change"]) for each in listed}
+
+
+def key(mutant: Mutant) -> tuple[str, str, str]:
+    return (str(Path(mutant.path).relative_to(ROOT)), mutant.text, mutant.change)
+
+
+def report(mutants: Sequence[Mutant], left: Sequence[Mutant]) -> float:
+    """Print what was caught; returns the share over all files."""
+    print("\n| file | faults | caught |\n|---|---|---|")
+    for path in dict.fromkeys(mutant.path for mutant in mutants):
+        num = sum(mutant.path == path for mutant in mutants)
+        caught = num - sum(mutant.path == path for mutant in left)
+        print(f"| {Path(path).relative_to(ROOT)} | {num} | {caught / num:.0%} |")
+    share = 1 - len(left) / max(1, len(mutants))
+    print(f"| all | {len(mutants)} | {share:.1%} |")
+    for mutant in left:
+        file, text, change = key(mutant)
+        print(f"\nnot caught: {file}:{mutant.line}\n  {text}\n  {change}")
+    return share
+
+
+def all_mutants(files: Sequence[Path]) -> list[Mutant]:
+    skipped = equivalent()
+    found = [
+        mutant
+        for path in files
+        for mutant in mutants_of(str(path), path.read_text(encoding="utf-8"))
+    ]
+    return [mutant for mutant in found if key(mutant) not in skipped]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("paths", nargs="*")
+    parser.add_argument("--sample", type=int, default=0, help="test so many, drawn by chance")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--least", type=float, default=0.9)
+    arguments = parser.parse_args()
+    os.chdir(ROOT)
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    files = sources(arguments.paths)
+    mutants = all_mutants(files)
+    if arguments.sample and arguments.sample < len(mutants):
+        places = random.Random(arguments.seed).sample(range(len(mutants)), arguments.sample)
+        mutants = [mutants[place] for place in sorted(places)]
+    of_functions = [mutant for mutant in mutants if mutant.owner is not None]
+    of_modules = [mutant for mutant in mutants if mutant.owner is None]
+    print(f"{len(mutants)} faults in {len(files)} files", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder, names = Path(name), frozenset(map(str, files))
+        work = functools.partial(
+            test_functions, mutants=of_functions, files=names, folder=folder, jobs=arguments.jobs
+        )
+        child = os.fork()
+        if not child:
+            with (folder / "log").open("w") as log:
+                os.dup2(log.fileno(), 1)
+                in_a_session(work, test_paths())
+                os._exit(0)
+        os.waitpid(child, 0)
+        if not (folder / "functions.json").exists():
+            print((folder / "log").read_text())
+            return 1
+        result = json.loads((folder / "functions.json").read_text())
+        left = [of_functions[place] for place in result["left"]]
+        of_modules += [of_functions[place] for place in result["others"]]
+        reached = json.loads((folder / "reached.json").read_text())["reached"]
+        print(f"{time.perf_counter() - start:.0f} s for {len(of_functions)} in functions")
+    in_modules = survivors(of_modules, lambda mutant: test_module(mutant, reached), arguments.jobs)
+    left += [of_modules[place] for place in sorted(in_modules)]
+    share = report(mutants, left)
+    print(f"\n{time.perf_counter() - start:.0f} s")
+    return int(share < arguments.least)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
