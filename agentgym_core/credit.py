@@ -86,6 +86,14 @@ def whitened(
     return tuple(np.where(seq.mask, (value - mean) / (std + eps), 0.0) for seq, value in pairs)
 
 
+def discounted(steps: FloatArray, discount: float) -> FloatArray:
+    """From each step on: x + discount x' + discount^2 x'' + …, to the last."""
+    sums = np.zeros(len(steps) + 1)
+    for place in reversed(range(len(steps))):
+        sums[place] = steps[place] + discount * sums[place + 1]
+    return sums[:-1]
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Chain:
     """The trained tokens of one episode, M of them, in the order in which they were sampled."""

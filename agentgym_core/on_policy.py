@@ -168,10 +168,10 @@ class OnPolicy(Algorithm):
             The advantages, None if no token was to be trained; and metrics, among which
             `update_skipped` is 1 if the weights were left alone.
         """
-        if not any(sequence.mask.any() for sequence in sequences):
-            return None, {"update_skipped": 1.0}
         if self.reference_every and step and step % self.reference_every == 0:
             run.trainer.refresh_reference()
+        if not any(sequence.mask.any() for sequence in sequences):
+            return None, {"update_skipped": 1.0}
         scores = run.trainer.score(sequences, self.needs | run.advantage.needs)
         charged, metrics = self._charged(run, sequences, scores)
         with calling(run.advantage, "advantages"):

@@ -50,6 +50,7 @@ def episode_row(episode: Episode, credit: dict[int, list[float]]) -> dict[str, A
         "success": episode.success,
         "success_best": episode.success_best,
         "attempts": episode.num_attempts,
+        "retries": list(episode.retries),
         "reward": episode.reward,
         "ending": episode.ending.value,
         "error": episode.error,
@@ -103,6 +104,7 @@ def read_episode(row: Mapping[str, Any]) -> Episode:
         error=row["error"],
         seconds=row["seconds"],
         failed_tries=tuple(Ending(ending) for ending in row["failed_tries"]),
+        retries=tuple(row.get("retries", ())),
     )
 
 

@@ -1,5 +1,6 @@
 """From episodes to the token sequences that training sees: exactly what the engine saw."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -70,12 +71,17 @@ def _place_rewards(turns: Sequence[Turn]) -> list[float]:
 def _states(turns: Sequence[Turn]) -> list[int]:
     """For each turn, a number for the last observation before it: equal where the text is.
 
-    A turn that spent no round had no answer, and the next one is in the same state.
+    A turn that spent no round had no answer, and the next one is in the same state. Every attempt
+    begins in state 0, that of the task itself, which begins anew.
     """
     states = [0]
-    for turn in turns[:-1]:
-        seen = turn.observation
-        states.append(states[-1] if seen is None else derive_seed("state", seen))
+    for turn, following in itertools.pairwise(turns):
+        if following.attempt != turn.attempt:
+            states.append(0)
+        elif turn.observation is None:
+            states.append(states[-1])
+        else:
+            states.append(derive_seed("state", turn.observation))
     return states[: len(turns)]
 
 

@@ -17,8 +17,9 @@ from agentgym_core.types import (
 
 State = Any
 """A JSON value: what changes over a run and therefore lies in the checkpoint."""
-Need = Literal["logprobs", "reference_logprobs", "values"]
-"""What an algorithm or estimator asks of `Trainer.score`."""
+Need = Literal["logprobs", "reference_logprobs", "values", "final_values"]
+"""What an algorithm or estimator asks of `Trainer.score`: fields of `types.Scores`. `final_values`
+are asked for beside `values`, by what continues an episode that was cut."""
 
 
 class AdvantageEstimator(Protocol):

@@ -28,7 +28,7 @@ class RecordingTrainer(Trainer):
             logprobs=given("logprobs", sampled),
             reference_logprobs=given("reference_logprobs", sampled),
             values=given("values", tuple(0 * line for line in sampled)),
-            final_values=np.zeros(len(sequences)) if "values" in needs else None,
+            final_values=np.zeros(len(sequences)) if "final_values" in needs else None,
         )
 
     def update(self, batch: Batch, loss: Loss) -> Mapping[str, float]:

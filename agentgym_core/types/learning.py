@@ -58,7 +58,7 @@ class Scores:
     values: tuple[FloatArray, ...] | None = None
     """Of the state in which each token was sampled, which is all tokens before it."""
     final_values: FloatArray | None = None
-    """With `values`: one per sequence, of the state after its T tokens; 0 unless `truncated`."""
+    """Of the state after all T tokens: one for each sequence; 0 unless `truncated`."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

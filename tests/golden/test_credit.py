@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agentgym_core.credit import chains, compare_attempts, whitened
+from agentgym_core.credit import chains, compare_attempts, discounted, whitened
 from agentgym_core.types import TokenSequence
 
 
@@ -55,6 +55,12 @@ def test_equal_values_give_exactly_zero():
 def test_a_batch_in_two_parts_would_be_another():
     whole = white(("1", [3]), ("1", [1]), ("1", [-1]))
     assert whole[:2] != white(("1", [3]), ("1", [1]))
+
+
+def test_discounted_sums_by_hand():
+    assert discounted(np.array([1.0, 2.0, 4.0]), 0.5).tolist() == [3.0, 4.0, 4.0]
+    assert discounted(np.array([1.0, 2.0]), 0.0).tolist() == [1.0, 2.0]
+    assert discounted(np.zeros(0), 0.5).tolist() == []
 
 
 def test_a_chain_follows_the_turns_through_the_sequences():

@@ -168,7 +168,7 @@ def test_it_equals_the_plain_definition_on_random_groups():
             assert values[index][turn] == pytest.approx(expected, abs=1e-10)
 
 
-def turn(observation, *, sequence=0, trained=True, rounds=1):
+def turn(observation, *, sequence=0, trained=True, rounds=1, attempt=1):
     return Turn(
         sequence=sequence,
         prompt_ids=(1, 2),
@@ -180,6 +180,7 @@ def turn(observation, *, sequence=0, trained=True, rounds=1):
         observation=observation,
         trained=trained,
         rounds=rounds,
+        attempt=attempt,
     )
 
 
@@ -223,6 +224,20 @@ def test_states_go_by_turns_through_the_contexts():
     first, second = states_of(turn("A door."), turn("A room.", sequence=1), turn("End."))
     (plain,) = states_of(turn("A door."), turn("A room."), turn("End."))
     assert (first[2], second[2], first[6]) == (plain[2], plain[6], plain[10])
+
+
+def test_every_attempt_begins_in_the_state_of_the_task():
+    """The reflection between them is in the state of the turn after it."""
+    (states,) = states_of(
+        turn("A door."),
+        turn("Lost."),
+        turn(None, rounds=0, attempt=2),
+        turn("A door.", attempt=2),
+        turn("Won.", attempt=2),
+    )
+    first, second, reflection, again, last = (states[at] for at in (2, 6, 10, 14, 18))
+    assert first == reflection == again == 0
+    assert second == last > 0
 
 
 @pytest.mark.parametrize("options", [{"gamma": 1.5}, {"gamma": -0.1}, {"step_weight": -1.0}])

@@ -228,6 +228,69 @@ def test_a_training_fault_is_not_hidden():
     assert "publish" not in run.names
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_when_the_reference_is_refreshed_is_a_function_of_the_step(trained):
+    """Whether the step has something to learn does not matter."""
+    algorithm = Plain(kl_coef=0.1, reference_every=3)
+    refreshed = []
+    for step in range(8):
+        run = Run((group(1.0, 0.0, trained=trained),), Credit())
+        run.refresh_reference = lambda step=step: refreshed.append(step)
+        run.step(algorithm, step)
+    assert refreshed == [3, 6]
+
+
+class KLRun(Run):
+    """Whose reference says log 1/2 less of each token than the policy."""
+
+    def __init__(self, groups, coef):
+        super().__init__(groups, RewardsThemselves())
+        self.algorithm_state = {"kl_coef": coef}
+
+    def score(self, sequences, needs):
+        scores = super().score(sequences, needs)
+        return attrs.evolve(
+            scores,
+            reference_logprobs=tuple(
+                line - s.mask * np.log(2)
+                for line, s in zip(scores.logprobs, sequences, strict=True)
+            ),
+        )
+
+
+class RewardsThemselves:
+    """Credit is the reward itself, where it stands."""
+
+    needs = frozenset()
+
+    def __call__(self, sequences, scores):
+        return Advantages(values=tuple(np.where(s.mask, s.rewards, 0.0) for s in sequences))
+
+
+def test_a_kl_in_the_reward_is_charged_with_the_coefficient_of_the_state():
+    algorithm = Plain(kl_coef=0.1, kl_estimator="k1", kl_target=1.0)
+    run = KLRun((group(1.0, 0.0),), coef=0.5)
+    report = run.step(algorithm)
+    cost = 0.5 * np.log(2)
+    found = [row.advantages[row.mask].tolist() for row in run.batch.minibatches[0].rows]
+    assert sorted(found) == [pytest.approx([-cost, -cost]), pytest.approx([-cost, 1 - cost])]
+    assert report.metrics["kl_episode"] == pytest.approx(2 * np.log(2))
+    # 2 log 2 is 39 % above the target, which counts as 20 %: 0.5 (1 + 0.1 x 0.2).
+    assert algorithm.next_state({"kl_coef": 0.5}, report) == pytest.approx({"kl_coef": 0.51})
+    assert algorithm.initial_state() == {"kl_coef": 0.1}
+    assert Plain().initial_state() is None
+
+
+def test_a_correction_weighs_the_advantages_of_the_loss_and_not_the_record():
+    """The engine said -1 and -1.25, the trainer -1.5: ratios e^-0.5 and e^-0.25."""
+    run = Run((group(1.0, 0.0),), Credit())
+    report = run.step(Plain(correction="token"))
+    row = run.batch.minibatches[0].rows[0]
+    assert row.advantages[row.mask] == pytest.approx(np.exp([-0.5, -0.25]))
+    assert report.advantages.values[0][row.mask].tolist() == [1.0, 1.0]
+    assert report.metrics["correction_mean"] == pytest.approx(np.exp([-0.5, -0.25]).mean())
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

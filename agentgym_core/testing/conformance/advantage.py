@@ -2,17 +2,17 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, get_args
 from unittest import SkipTest
 
 import attrs
 import numpy as np
 
-from agentgym_core.protocols import AdvantageEstimator
+from agentgym_core.protocols import AdvantageEstimator, Need
 from agentgym_core.testing.conformance.component import ComponentConformance
 from agentgym_core.types import Advantages, FloatArray, Scores, TokenSequence
 
-KNOWN_NEEDS = frozenset({"logprobs", "reference_logprobs", "values"})
+KNOWN_NEEDS = frozenset(get_args(Need))
 _ARRAYS = ("token_ids", "mask", "logprobs", "rewards", "turns", "versions", "states")
 """The fields of a token sequence that hold a value for each token."""
 
@@ -183,7 +183,7 @@ class AdvantageEstimatorConformance(ComponentConformance):
                     "reference_logprobs", lambda s: np.where(s.mask, -0.7, 0.0)
                 ),
                 values=score("values", lambda s: _values_of(s, observation_value)),
-                final_values=_final_values(sequences) if "values" in needs else None,
+                final_values=_final_values(sequences) if "final_values" in needs else None,
             ),
         )
 

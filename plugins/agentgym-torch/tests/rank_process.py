@@ -77,7 +77,7 @@ def check_equal(ours, theirs, atol: float = 1e-6, rtol: float = 0.0) -> None:
 
 def main(model: str, folder: Path, end: str) -> None:
     ranks = BACKEND.connect()
-    needs = frozenset({"logprobs", "values"})
+    needs = frozenset({"logprobs", "values", "final_values"})
     context = StartContext(model=ModelConfig(path=model), seed=0, num_steps=10, needs=needs)
     backend = attrs.evolve(BACKEND, critic=CriticOptions(shared=end == "leave"))
     alone = backend.start(context)

@@ -82,7 +82,7 @@ def check_critic(start_trainer, training):
     """A critic on the family's trunk, its own or the policy's, learns, and has the same values."""
 
     def check(config, sequences):
-        needs = frozenset({"values"})
+        needs = frozenset({"values", "final_values"})
         cut = [attrs.evolve(sequence, truncated=True) for sequence in sequences]
         rows = [_row(sequence) for sequence in sequences]
         found = []

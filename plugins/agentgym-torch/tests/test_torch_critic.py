@@ -13,7 +13,7 @@ from agentgym_core.types import TokenSequence
 from agentgym_torch.backend import TorchBackend
 from agentgym_torch.critic import CriticOptions
 
-VALUES = frozenset({"values"})
+VALUES = frozenset({"values", "final_values"})
 BOTH = pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 import attrs
 
 from agentgym_core.conversations import Conversation, to_messages
+from agentgym_core.credit import SAME_REWARD
 from agentgym_core.data_files import find_files, read_rows
 from agentgym_core.imitation import warn_of_cut
 from agentgym_core.sequences import to_sequences
@@ -18,8 +19,6 @@ Pairing = Literal["best-worst", "all"]
 Pair = tuple[int, int]
 """Numbers of the chosen and of the rejected trajectory, as in `TokenSequence.episode`."""
 
-_SAME_REWARD = 1e-9
-"""Rewards this close differ by the rounding of their sums."""
 _EXPECTED = (
     'expected {"chosen": [{"role": …, "content": …}, …], "rejected": […]}, and perhaps "prompt" '
     "with the messages before both"
@@ -54,7 +53,7 @@ def pairs_of_groups(groups: Sequence[Group], pairing: Pairing, margin: float) ->
     for group in groups:
         rewards = {number + i: episode.reward for i, episode in enumerate(group.episodes)}
         number += len(rewards)
-        pairs += _pairs_of(rewards, pairing, max(margin, _SAME_REWARD))
+        pairs += _pairs_of(rewards, pairing, max(margin, SAME_REWARD))
     return _teaching(to_sequences(groups), pairs)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import attrs
 
 from agentgym_core.protocols import Algorithm, StepReport
-from agentgym_core.sequences import to_sequences
 from agentgym_core.statistics import episode_metrics
 
 
@@ -22,9 +21,4 @@ class Explore(Algorithm):
         """The step's groups; the run loop writes their episodes to `rollouts/<stage>/`."""
         groups = await run.player.groups(step)
         await run.publish(step + 1)  # the same weights: a resumed run publishes under that number
-        return StepReport(
-            step=step,
-            metrics=episode_metrics(groups),
-            groups=groups,
-            sequences=to_sequences(groups),
-        )
+        return StepReport(step=step, metrics=episode_metrics(groups), groups=groups)

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 from attrs.validators import ge, le
 
-from agentgym_core.credit import chains, compared
+from agentgym_core.credit import chains, compared, discounted
 from agentgym_core.types import Advantages, FloatArray, Scores, TokenSequence
 from agentgym_grpo.group_relative import GroupRelative
 
@@ -58,7 +58,7 @@ class GiGPO(GroupRelative):
         states: dict[tuple[int, int], list[tuple[int, int, float]]] = {}
         for chain in chains(sequences):
             turns, firsts = np.unique(chain.turns, return_index=True)
-            to_go = self._to_go(np.add.reduceat(chain.read(rewards), firsts))
+            to_go = discounted(np.add.reduceat(chain.read(rewards), firsts), self.gamma)
             for turn, first, value in zip(turns, firsts.tolist(), to_go, strict=True):
                 index, place = int(chain.sequences[first]), int(chain.places[first])
                 state = int(sequences[index].states[place])
@@ -73,10 +73,3 @@ class GiGPO(GroupRelative):
         num_turns = sum(map(len, states.values()))
         num_shared = sum(len(members) for members in states.values() if len(members) > 1)
         return values, num_shared / max(1, num_turns)
-
-    def _to_go(self, rewards: FloatArray) -> FloatArray:
-        """The discounted sum from each turn on."""
-        sums = np.zeros(len(rewards) + 1)
-        for turn in reversed(range(len(rewards))):
-            sums[turn] = rewards[turn] + self.gamma * sums[turn + 1]
-        return sums[:-1]

@@ -19,7 +19,7 @@ import attrs
 import numpy as np
 from attrs.validators import ge, le
 
-from agentgym_core.credit import Chain, chains, whitened
+from agentgym_core.credit import Chain, chains, discounted, whitened
 from agentgym_core.protocols import AdvantageEstimator
 from agentgym_core.types import Advantages, FloatArray, Scores, TokenSequence
 
@@ -58,8 +58,8 @@ class GAE(AdvantageEstimator):
 
     @property
     def needs(self) -> frozenset[str]:
-        """A critic."""
-        return frozenset({"values"})
+        """A critic; also of where episodes were cut, if they are continued there."""
+        return frozenset({"values", "final_values"} if self.bootstrap_truncated else {"values"})
 
     def __call__(self, sequences: Sequence[TokenSequence], scores: Scores) -> Advantages:
         """Return advantages and the critic's targets.
@@ -101,7 +101,7 @@ class GAE(AdvantageEstimator):
         ends = dict.fromkeys(last, 0.0)
         for episode, (_, index) in last.items():
             if self.bootstrap_truncated and sequences[index].truncated:
-                assert scores.final_values is not None, "values come with final_values"
+                assert scores.final_values is not None, "asked for final_values, was given none"
                 ends[episode] = float(scores.final_values[index])
         return ends
 
@@ -111,12 +111,7 @@ def generalised(
 ) -> FloatArray:
     """The module's equations along one chain; `end` is the value after its last step."""
     deltas = rewards + gamma * np.append(values[1:], end) - values
-    credit = np.zeros(len(deltas))
-    running = 0.0
-    for step in reversed(range(len(deltas))):
-        running = float(deltas[step]) + gamma * lam * running
-        credit[step] = running
-    return credit
+    return discounted(deltas, gamma * lam)
 
 
 def _explained(

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 from attrs.validators import ge, gt, le
 
-from agentgym_core.credit import chains, compare_attempts, spread, whitened
+from agentgym_core.credit import chains, compare_attempts, discounted, spread, whitened
 from agentgym_core.protocols import AdvantageEstimator
 from agentgym_core.types import Advantages, FloatArray, Scores, TokenSequence
 
@@ -36,14 +36,8 @@ class NormalisedReturns(AdvantageEstimator):
         returns = [np.zeros(len(sequence)) for sequence in sequences]
         rewards = [sequence.rewards for sequence in sequences]
         for chain in chains(sequences):
-            chain.write(self._to_go(chain.read(rewards)), returns)
+            chain.write(discounted(chain.read(rewards), self.gamma), returns)
         return _normalised(sequences, returns, self.eps)
-
-    def _to_go(self, rewards: FloatArray) -> FloatArray:
-        sums = np.zeros(len(rewards) + 1)
-        for token in reversed(range(len(rewards))):
-            sums[token] = rewards[token] + self.gamma * sums[token + 1]
-        return sums[:-1]
 
 
 @attrs.frozen(kw_only=True)

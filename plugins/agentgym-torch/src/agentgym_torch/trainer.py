@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import attrs
 import numpy as np
@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from agentgym_core import hf
-from agentgym_core.protocols import Loss, StartContext, Tokenizer, Trainer, Weights
+from agentgym_core.protocols import Loss, Need, StartContext, Tokenizer, Trainer, Weights
 from agentgym_core.ranks import ALONE, Ranks
 from agentgym_core.types import Batch, FloatArray, Minibatch, Row, Scores, TokenSequence
 from agentgym_torch.critic import Critic
@@ -26,7 +26,7 @@ from agentgym_torch.tally import Tally
 if TYPE_CHECKING:
     from agentgym_torch.backend import TorchBackend
 
-OFFERED = frozenset({"logprobs", "reference_logprobs", "values"})
+OFFERED = frozenset(get_args(Need))
 
 
 class TorchTrainer(Trainer):
@@ -90,7 +90,7 @@ class TorchTrainer(Trainer):
                 "reference_logprobs", lambda micro: forward.logprobs(self._reference, micro)
             ),
             values=scored("values", forward.values),
-            final_values=self._final_values(sequences) if "values" in needs else None,
+            final_values=self._final_values(sequences) if "final_values" in needs else None,
         )
 
     def _final_values(self, sequences: Sequence[TokenSequence]) -> FloatArray:
