@@ -28,7 +28,8 @@ class Limits:
     max_prompt_tokens: int = attrs.field(validator=at_least(1))
     """Bounds the first turn's prompt: the task and the instructions."""
     max_response_tokens: int = attrs.field(validator=at_least(1))
-    """Bounds everything after it in the context: replies and observations together."""
+    """Bounds everything after it in the context: replies and observations together. Where an agent
+    begins a fresh context, that one has the same bound."""
     max_tokens: int = attrs.field(validator=at_least(1))
     """Bounds one reply."""
     max_call_seconds: float = attrs.field(default=300.0, validator=_positive)

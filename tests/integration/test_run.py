@@ -251,6 +251,7 @@ def test_too_many_failures_stop_the_run_and_name_the_last(config_file, monkeypat
         match=r"12 of 12 episodes failed.*max_failed_fraction=0.1.*the furnace is out",
     ):
         run(config_file, "stages.0.algorithm.num_demonstrations=null",
+            "stages.0.algorithm.demonstrator.mistakes=0.0",
             f"stages.0.algorithm.data={demonstrations(config_file.parent)}",
             "stages.0.training.num_steps=1", "evaluation=null")  # fmt: skip
 
@@ -261,7 +262,7 @@ def test_too_many_failures_stop_the_run_and_name_the_last(config_file, monkeypat
         ("stages.0.backend.schedule=linear", "warmup_steps"),
         ("model={scratch: null, path: /nowhere}", "/nowhere"),
         (
-            "stages.0.algorithm={num_demonstrations: null, data: /nowhere.jsonl}",
+            "stages.0.algorithm={num_demonstrations: null, demonstrator: {mistakes: 0}, data: /nowhere.jsonl}",
             "algorithm: .*/nowhere.jsonl",
         ),
         ("stages.1.engine.top_p=0.5", "stages.1.engine: top_p is 0.5"),

@@ -166,7 +166,12 @@ class TorchTrainer(Trainer):
         if not math.isfinite(total):
             raise FloatingPointError(f"the loss is {total}: {REMEDY}")
         # All norms before any step: a critic that is not finite must not find the policy moved.
-        norms = {f"{each.prefix}grad_norm": each.sum_up(self._ranks) for each in self._learners}
+        norms = {
+            name: learner.sum_up(self._ranks)
+            for name, learner in zip(
+                ("grad_norm", "critic_grad_norm"), self._learners, strict=False
+            )
+        }
         for learner in self._learners:
             learner.step(rate)
         tally.add_step(loss=total, **norms)
