@@ -262,7 +262,8 @@ def test_too_many_failures_stop_the_run_and_name_the_last(config_file, monkeypat
         ("stages.0.backend.schedule=linear", "warmup_steps"),
         ("model={scratch: null, path: /nowhere}", "/nowhere"),
         (
-            "stages.0.algorithm={num_demonstrations: null, demonstrator: {mistakes: 0}, data: /nowhere.jsonl}",
+            "stages.0.algorithm={num_demonstrations: null, demonstrator: {mistakes: 0}, "
+            "data: /nowhere.jsonl}",
             "algorithm: .*/nowhere.jsonl",
         ),
         ("stages.1.engine.top_p=0.5", "stages.1.engine: top_p is 0.5"),

@@ -166,15 +166,11 @@ class TorchTrainer(Trainer):
         if not math.isfinite(total):
             raise FloatingPointError(f"the loss is {total}: {REMEDY}")
         # All norms before any step: a critic that is not finite must not find the policy moved.
-        norms = {
-            name: learner.sum_up(self._ranks)
-            for name, learner in zip(
-                ("grad_norm", "critic_grad_norm"), self._learners, strict=False
-            )
-        }
+        names = ("grad_norm", "critic_grad_norm")[: len(self._learners)]
+        norms = [learner.sum_up(self._ranks) for learner in self._learners]
         for learner in self._learners:
             learner.step(rate)
-        tally.add_step(loss=total, **norms)
+        tally.add_step(loss=total, **dict(zip(names, norms, strict=True)))
 
     def _zero_grad(self) -> None:
         for learner in self._learners:
