@@ -154,3 +154,29 @@ def gspo(episodes, low, high):
 def reinforce(episodes):
     """Minus the mean over episodes of A log pi(episode): an episode is one action."""
     return -sum(advantage * sum(logprobs) for logprobs, advantage in episodes) / len(episodes)
+
+
+def implied_reward(tokens, beta):
+    """arXiv 2305.18290, section 4: beta log (pi / pi_ref) of a trajectory.
+
+    Args:
+        tokens: of each token that the policy said, the log-probability and the reference's.
+        beta: of the equation.
+    """
+    return beta * sum(own - reference for own, reference in tokens)
+
+
+def dpo(pairs, beta, smoothing):
+    """arXiv 2305.18290, equation 7, with labels that are wrong with probability `smoothing`.
+
+    Args:
+        pairs: the tokens of the chosen and of the rejected, as for `implied_reward`.
+        beta: of the equation.
+        smoothing: conservative DPO, equation 3 of https://ericmitchell.ai/cdpo.pdf
+    """
+    total = 0.0
+    for chosen, rejected in pairs:
+        margin = implied_reward(chosen, beta) - implied_reward(rejected, beta)
+        right, wrong = 1 / (1 + torch.exp(-margin)), 1 / (1 + torch.exp(margin))
+        total = total - (1 - smoothing) * torch.log(right) - smoothing * torch.log(wrong)
+    return total / len(pairs)

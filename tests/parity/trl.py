@@ -14,6 +14,7 @@ import torch
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     pytest.importorskip("trl", reason="needs TRL: uv run --group parity pytest tests/parity")
+    from trl.trainer.dpo_trainer import DPOTrainer
     from trl.trainer.grpo_trainer import GRPOTrainer
     from trl.trainer.rloo_trainer import RLOOTrainer
 
@@ -114,3 +115,44 @@ def rloo_loss(tokens, advantages_N, *, clip):
     )
     inputs = _inputs(tokens, advantages=advantages_N, old_logps=old_NT.sum(1))
     return RLOOTrainer._compute_loss(trainer, None, inputs)
+
+
+def dpo_loss(logprobs_NT, reference_NT, mask_NT, *, loss_type, beta, smoothing=0.0):
+    """`DPOTrainer._compute_loss`, whose first half of rows is chosen, and the second rejected.
+
+    Returns:
+        The loss, and the metrics that TRL logs with it.
+    """
+    silent_NT = torch.zeros_like(logprobs_NT)
+    said = SimpleNamespace(
+        log_probs=logprobs_NT.masked_fill(~mask_NT, 0.0),
+        entropy=silent_NT,
+        mean_logits=silent_NT,
+        is_top1=mask_NT,
+    )
+    chosen, rejected = reference_NT.masked_fill(~mask_NT, 0.0).sum(1).chunk(2)
+    trainer = _stand_in(
+        ld_alpha=None,
+        precompute_ref_logps=True,
+        f_divergence_type="reverse_kl",
+        loss_types=[loss_type],
+        loss_weights=[1.0],
+        beta=beta,
+        label_smoothing=smoothing,
+        use_weighting=False,
+        _total_train_tokens=0,
+        _tp_size=1,
+    )
+    trainer.model.training = True
+    # TRL leaves out the first token, which nothing predicts.
+    first = torch.zeros(len(mask_NT), 1, dtype=torch.long)
+    completion = torch.cat([first, mask_NT.long()], 1)
+    inputs = {
+        "input_ids": torch.zeros_like(completion),
+        "attention_mask": torch.ones_like(completion),
+        "completion_mask": completion,
+        "ref_chosen_logps": chosen,
+        "ref_rejected_logps": rejected,
+    }
+    loss = DPOTrainer._compute_loss(trainer, lambda **_: said, inputs, False)
+    return loss, {name: values[-1] for name, values in trainer._metrics["train"].items()}
