@@ -2,13 +2,12 @@
 
     python .ci/mutations.py [PATH ...] [--sample N --seed S] [--jobs 2] [--least 0.9]
 
-Sequences, losses, batching, importance weights, KL rewards and statistics of the core, and all of
-each algorithm's package; or the files that are named. A fault in a function is planted into the
-live function of a forked child, which has all tests collected and runs those that reach the line,
-the quickest first. One in a constant, a field or a default is planted before anything is imported.
-Prints the share that is caught for each file and what survived; exits with 1 below `--least`.
-`.ci/mutations_equivalent.toml` lists faults that are none, each with its reason. OMP_NUM_THREADS=1
-makes it quicker.
+What computes in the core, and all of each algorithm's package; or the files that are named. A fault
+in a function is planted into the live function of a forked child, which has all tests collected and
+runs those that reach the line, the quickest first. One in a constant, a field or a default is
+planted before anything is imported. Prints the share that is caught for each file and what
+survived; exits with 1 below `--least`. `.ci/mutations_equivalent.toml` lists faults that are none,
+each with its reason. OMP_NUM_THREADS=1 makes it quicker.
 """
 
 import argparse
@@ -38,9 +37,18 @@ from mutants import Mutant, function_code, mutants_of
 
 ROOT = Path(__file__).resolve().parents[1]
 EQUIVALENT = ROOT / ".ci" / "mutations_equivalent.toml"
-CORE = ("sequences", "losses", "batching", "importance", "kl_rewards", "statistics", "credit")
+CORE = (
+    *("sequences", "losses", "batching", "importance", "kl_rewards", "statistics", "credit"),
+    *("supervised", "imitation", "on_policy"),
+)
 ALGORITHMS = ("grpo", "ppo", "rloo", "reinforce-pp", "dpo", "sft", "evol")
-UNIT_TESTS = ("test_on_policy.py", "test_kl.py", "test_credit.py", "test_summary.py")
+TESTS = (
+    "tests/golden",
+    "tests/unit/test_on_policy.py",
+    "tests/unit/test_conversations.py",
+    *(f"plugins/agentgym-{name}/tests" for name in ALGORITHMS),
+)
+"""Those that may catch a fault."""
 MAX_SECONDS = 60
 """Of the tests of one mutant: a fault that never ends is caught."""
 
@@ -59,15 +67,14 @@ def sources(named: Sequence[str]) -> list[Path]:
         for path in sorted((ROOT / "plugins" / f"agentgym-{name}" / "src").glob("*/*.py"))
         if path.name not in ("__init__.py", "plugin.py")
     ]
-    return [path for path in [*core, *plugins] if path.is_file()]
+    return [*core, *plugins]
 
 
 def test_paths() -> list[str]:
-    """The tests that may catch a fault; the golden ones are asked first."""
-    found = [ROOT / "tests" / "golden"]
-    found += [ROOT / "tests" / "unit" / name for name in UNIT_TESTS]
-    found += [ROOT / "plugins" / f"agentgym-{name}" / "tests" for name in ALGORITHMS]
-    return [str(path) for path in found if path.exists()]
+    """The tests that may catch a fault; one that is gone is an error, not fewer tests."""
+    if missing := [path for path in TESTS if not (ROOT / path).exists()]:
+        sys.exit(f"TESTS names what is not there: {', '.join(missing)}")
+    return [str(ROOT / path) for path in TESTS]
 
 
 class Session:
