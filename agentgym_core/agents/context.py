@@ -25,6 +25,17 @@ def refuse_idle(component: object, keys: Iterable[str], why: str) -> None:
             raise ValueError(f"{key} has no effect {why}: leave it out, or change that")
 
 
+def refuse_blank(component: object, keys: Iterable[str]) -> None:
+    """Refuse texts without a word.
+
+    Raises:
+        ValueError: one of them is blank; the message names it.
+    """
+    for key in keys:
+        if not getattr(component, key).strip():
+            raise ValueError(f"{key} must not be empty: say what the policy shall read")
+
+
 @attrs.frozen(kw_only=True)
 class ContextPolicy:
     """The `context` block of an agent.
@@ -58,8 +69,7 @@ class ContextPolicy:
             refuse_idle(self, ("keep", "note"), why)
         if self.when_full != "summarise":
             refuse_idle(self, ("request", "heading"), why)
-        if not (self.note.strip() and self.request.strip()):
-            raise ValueError("note and request must not be empty: say what the policy shall read")
+        refuse_blank(self, ("note", "request"))
 
 
 Context = WhenFull | ContextPolicy

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from agentgym_core.agents.context import Context, refuse_idle
+from agentgym_core.agents.context import Context, policy_of, refuse_blank, refuse_idle
 from agentgym_core.agents.conversation import Conversation, instructions
 from agentgym_core.protocols import Agent, Handler, MeteredSession
 from agentgym_core.settings import at_least
@@ -35,7 +35,7 @@ class PlanAct(Agent):
     go: str = "Now act on your plan, one action a reply, in the form that you were told."
     """What follows each plan."""
     heading: str = "Your plan:"
-    """What stands above the plan where a summary took the place of the conversation."""
+    """With `context: summarise`: what stands above the plan in the fresh context."""
     revise_every: int = attrs.field(default=0, validator=at_least(0))
     """Turns after which the plan is revised; 0 is never."""
     revise_after_failures: int = attrs.field(default=3, validator=at_least(0))
@@ -48,6 +48,10 @@ class PlanAct(Agent):
     """How the policy is asked to revise its plan."""
 
     def __attrs_post_init__(self) -> None:
+        refuse_blank(self, ("plan_request", "revise_request"))
+        when_full = policy_of(self.context).when_full
+        if when_full != "summarise":
+            refuse_idle(self, ["heading"], f"with context: {when_full}")
         if not (self.revise_every or self.revise_after_failures):
             refuse_idle(
                 self, ["revise_request"], "with revise_every: 0 and revise_after_failures: 0"

@@ -8,7 +8,7 @@ from collections import Counter
 
 import attrs
 
-from agentgym_core.agents.context import Context, refuse_idle
+from agentgym_core.agents.context import Context, refuse_blank, refuse_idle
 from agentgym_core.agents.conversation import Conversation, instructions
 from agentgym_core.protocols import Agent, Handler, MeteredSession
 from agentgym_core.settings import at_least
@@ -52,6 +52,7 @@ class Reflect(Agent):
     """What follows that."""
 
     def __attrs_post_init__(self) -> None:
+        refuse_blank(self, ("request", "loop_request"))
         if self.loop_after == 1:
             raise ValueError("loop_after must be 0, or at least 2: once is no loop")
         if self.attempts == 1:

@@ -21,7 +21,7 @@ def turn(prompt_ids, token_ids, *, sequence=0, reward=0.0, trained=True, version
     )
 
 
-def episode(*turns, ending=Ending.DONE):
+def episode(*turns, ending=Ending.DONE, final_ids=()):
     return Episode(
         task=Task(id="room_1"),
         environment="room",
@@ -32,6 +32,7 @@ def episode(*turns, ending=Ending.DONE):
         messages=(),
         ending=ending,
         success=False,
+        final_ids=final_ids,
     )
 
 
@@ -71,6 +72,41 @@ def test_a_fresh_context_is_a_sequence_of_its_own():
     assert second.token_ids.tolist() == [1, 2, 3, 4]
     assert second.turns.tolist() == [-1, -1, -1, 1]
     assert first.episode == second.episode == 0
+
+
+def test_what_would_have_been_read_next_ends_the_last_context():
+    """It is prompt: in no mask, no turn, no state and without a reward."""
+    played = episode(
+        turn([1], [2, 3], sequence=0, reward=1.0),
+        turn([4], [5], sequence=1, reward=2.0),
+        ending=Ending.OUT_OF_ROUNDS,
+        final_ids=(8, 9),
+    )
+    first, last = to_sequences([group(played)])
+    assert first.token_ids.tolist() == [1, 2, 3]
+    assert last.token_ids.tolist() == [4, 5, 8, 9]
+    assert last.mask.tolist() == [False, True, False, False]
+    assert last.rewards.tolist() == [0, 2, 0, 0]
+    assert last.turns.tolist() == [-1, 1, -1, -1]
+    assert last.versions.tolist() == [-1, 0, -1, -1]
+    assert last.logprobs.tolist() == pytest.approx([0, -0.5, 0, 0])
+    assert last.states.tolist()[2:] == [-1, -1]
+    assert first.truncated
+    assert last.truncated
+
+
+def test_what_would_have_been_read_next_follows_the_last_turn_and_no_other():
+    """A context that the last turn left for another one stays as it is."""
+    played = episode(
+        turn([1], [2], sequence=0),
+        turn([4], [5], sequence=1),
+        turn([6], [7], sequence=0),
+        ending=Ending.OUT_OF_TOKENS,
+        final_ids=(8,),
+    )
+    first, second = to_sequences([group(played)])
+    assert first.token_ids.tolist() == [1, 2, 6, 7, 8]
+    assert second.token_ids.tolist() == [4, 5]
 
 
 def test_numbers_run_over_the_whole_batch():

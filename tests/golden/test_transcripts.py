@@ -259,7 +259,7 @@ def test_summarise_ends_where_the_fresh_context_is_full():
     assert played[0].ending is Ending.OUT_OF_TOKENS
 
 
-PLANS = PlanAct(plan_request="Plan.", go="Go.", revise_request="Again.", heading="Plan:")
+PLANS = PlanAct(plan_request="Plan.", go="Go.", revise_request="Again.")
 
 
 def test_plan_act():
