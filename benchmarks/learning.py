@@ -1,8 +1,8 @@
 """Every algorithm from one imitation start: success against episodes played, three seeds each.
 
-    python benchmarks/learning.py [--output runs/learning] [--seeds 1 2 3] [--jobs 2] [NAME ...]
+    python benchmarks/learning.py [NAME ...] [--output runs/learning] [--seeds 1 2 3] [--jobs 2]
 
-Prints the table of docs/learning.md and draws docs/algorithms.png. About three hours on two cores;
+Prints the table of docs/algorithms.md and draws docs/algorithms.png. About three hours on two cores;
 a study that was stopped goes on with the same command.
 """
 
