@@ -5,8 +5,11 @@ import re
 from collections.abc import Callable
 from typing import ClassVar
 
+import attrs
+
+from agentgym_core.expert import ExpertPolicy
 from agentgym_core.handler import ModelPolicy
-from agentgym_core.protocols import Agent
+from agentgym_core.protocols import Agent, Session
 from agentgym_core.renderer import Renderer
 from agentgym_core.rollout import Attempts, Table, play_episode
 from agentgym_core.settings import Limits
@@ -14,7 +17,7 @@ from agentgym_core.testing.conformance.component import ComponentConformance
 from agentgym_core.testing.engine import ScriptedSampler
 from agentgym_core.testing.tokenizers import byte_tokenizer
 from agentgym_core.testing.worlds import Countdown, CountdownSession
-from agentgym_core.types import Ending, Episode, Message, Request, Sampling
+from agentgym_core.types import Ending, Episode, Message, Observation, Request, Sampling
 
 Say = Callable[[str], str]
 """The policy's reply to a prompt."""
@@ -24,6 +27,25 @@ def plays_well(prompt: str) -> str:
     """What wins, if the prompt shows the last observation."""
     numbers = re.findall(r"The number is (\d+)", prompt)
     return "Action: lift off" if numbers and numbers[-1] == "0" else "Action: down"
+
+
+@attrs.frozen(kw_only=True)
+class _FailsFirst(Countdown):
+    """The first lift-off in a session is a failure, though it is paid as a success is."""
+
+    async def open(self) -> Session:
+        return _FailsFirstSession("")
+
+
+class _FailsFirstSession(CountdownSession):
+    _has_failed = False
+
+    async def step(self, action: str) -> Observation:
+        seen = await super().step(action)
+        if not seen.terminated or self._has_failed:
+            return seen
+        self._has_failed = True
+        return attrs.evolve(seen, success=False)
 
 
 class AgentConformance(ComponentConformance):
@@ -82,6 +104,35 @@ class AgentConformance(ComponentConformance):
             assert turn.token_ids == tuple(sampler.script(request)), "ids were changed"
             contexts[turn.sequence] = context + turn.token_ids
 
+    def test_the_expert_acts_in_every_turn(self) -> None:
+        """Demonstrations are played through the agent, by an expert that knows actions alone."""
+        table = attrs.evolve(self._table(plays_well)[0], policy=ExpertPolicy())
+        episode = self._within_deadline(table, 2, 12)
+        assert episode.success, (
+            f"the world's expert fails: {episode.ending.value} {episode.error}. Play on where "
+            "handler.say returns None"
+        )
+        idle = [turn.text for turn in episode.turns if not turn.rounds]
+        assert not idle, (
+            f"the expert's action {idle[0]!r} was not taken: ask with handler.say for what is no "
+            "action, such as a plan"
+        )
+
+    def test_a_failed_first_attempt_stays_a_failure(self) -> None:
+        """An agent may try again, but not so that nobody sees it."""
+        episode, _ = self._play(plays_well, world=_FailsFirst())
+        assert not episode.ending.is_failure, episode.error
+        first = [turn for turn in episode.turns if turn.attempt == 1]
+        assert not episode.success, (
+            "the first attempt failed, and the record says that it succeeded: try again with "
+            "session.again() alone, which keeps its verdict"
+        )
+        paid = sum(turn.reward for turn in first)
+        assert not (episode.retries and paid), (
+            f"the first attempt was tried again, and its turns are paid {paid:g}: try again with "
+            "session.again() alone, and ask session.may_try_again before"
+        )
+
     def test_episodes_do_not_see_each_other(self) -> None:
         """One agent plays many at once."""
         alone = [self._play(plays_well, number=number)[0] for number in (2, 4)]
@@ -117,10 +168,18 @@ class AgentConformance(ComponentConformance):
         assert asyncio.run(cancelled()) == 0, "a cancelled episode leaves its session open"
 
     def _play(
-        self, say: Say, *, number: int = 2, max_rounds: int = 12, limits: Limits | None = None
+        self,
+        say: Say,
+        *,
+        number: int = 2,
+        max_rounds: int = 12,
+        limits: Limits | None = None,
+        world: Countdown | None = None,
     ) -> tuple[Episode, ScriptedSampler]:
-        table, sampler = self._table(say, limits=limits)
+        table, sampler = self._table(say, limits=limits, world=world)
+        return self._within_deadline(table, number, max_rounds), sampler
 
+    def _within_deadline(self, table: Table, number: int, max_rounds: int) -> Episode:
         async def play() -> Episode:
             try:
                 playing = play_episode(table, _order(number, max_rounds), 0)
@@ -131,7 +190,7 @@ class AgentConformance(ComponentConformance):
                     "EpisodeEnded"
                 ) from None
 
-        return asyncio.run(play()), sampler
+        return asyncio.run(play())
 
     def _table(
         self, say: Say, *, limits: Limits | None = None, world: Countdown | None = None

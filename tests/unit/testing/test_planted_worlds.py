@@ -187,6 +187,57 @@ class DropsATurn(Act):
         handler.turns.pop()
 
 
+@attrs.frozen(kw_only=True)
+class PlansByActing(Act):
+    """Asks for a plan as for an action, which the expert then gives for nothing."""
+
+    async def play(self, task, session, handler):
+        handler.add(await session.reset())
+        handler.add("Plan.")
+        await handler.reply()
+        handler.add("Act.")
+        while not session.ended:
+            handler.add(await session.act(await handler.reply()))
+
+
+@attrs.frozen(kw_only=True)
+class WaitsForAPlan(Act):
+    """Gives up where there are no words, as of an expert."""
+
+    async def play(self, task, session, handler):
+        handler.add(await session.reset())
+        if await handler.say("Plan.") is None:
+            return
+        while not session.ended:
+            handler.add(await session.act(await handler.reply()))
+
+
+@attrs.frozen(kw_only=True)
+class HidesItsFailure(Act):
+    """Begins the task anew behind the session's back."""
+
+    async def play(self, task, session, handler):
+        handler.add(await session.reset())
+        while not session.ended:
+            handler.add(await session.act(await handler.reply()))
+            if session.may_try_again:
+                session.ending = None
+                handler.add(await session._session.reset(task, session.seed))
+
+
+@attrs.frozen(kw_only=True)
+class IsPaidTwice(Act):
+    """Tries again, and hides from the record in which attempt it acted."""
+
+    async def play(self, task, session, handler):
+        handler.add(await session.reset())
+        while not session.ended:
+            handler.add(await session.act(await handler.reply()))
+            if session.may_try_again:
+                handler.add(await session.again())
+        session.rounds[:] = [attrs.evolve(round, attempt=9) for round in session.rounds]
+
+
 class ActsBeforeItBegins(CountdownSession):
     async def step(self, action):
         if not self.under_way:
@@ -234,6 +285,10 @@ TASK = Countdown().tasks("train")[0]
         (AgentConformance, AddsTokens(), "test_records_what_was_sampled"),
         (AgentConformance, DropsATurn(), "test_records_what_was_sampled"),
         (AgentConformance, Remembers(), "test_episodes_do_not_see_each_other"),
+        (AgentConformance, PlansByActing(), "test_the_expert_acts_in_every_turn"),
+        (AgentConformance, WaitsForAPlan(), "test_the_expert_acts_in_every_turn"),
+        (AgentConformance, HidesItsFailure(), "test_a_failed_first_attempt_stays_a_failure"),
+        (AgentConformance, IsPaidTwice(), "test_a_failed_first_attempt_stays_a_failure"),
         (AgentConformance, SwallowsCancel(), "test_cancelling_leaves_nothing_open"),
     ],
     ids=class_name,
