@@ -14,7 +14,19 @@ from agentgym_core.model import ModelConfig
 from agentgym_core.protocols import Backend, StartContext, Trainer
 from agentgym_core.testing.conformance.component import ComponentConformance
 from agentgym_core.testing.conformance.models import plain_logprobs, tiny_model
-from agentgym_core.types import Batch, Minibatch, Row, TokenSequence, TokenTensors
+from agentgym_core.types import (
+    Batch,
+    FloatArray,
+    Minibatch,
+    Row,
+    Scores,
+    TokenSequence,
+    TokenTensors,
+)
+
+_LOGPROBS = frozenset({"logprobs"})
+_VALUES = frozenset({"values", "final_values"})
+_REFERENCE = frozenset({"logprobs", "reference_logprobs"})
 
 
 class BackendConformance(ComponentConformance):
@@ -127,11 +139,109 @@ class BackendConformance(ComponentConformance):
                 gap = float((own[name].detach().cpu() - tensor.cpu()).abs().max())
                 assert gap == 0, f"{name} was exported with a difference of {gap:.3g}"
 
-    def _start(self, backend: Backend | None = None) -> Trainer:
-        context = StartContext(
-            model=tiny_model(), seed=0, num_steps=4, needs=frozenset({"logprobs"})
+    def test_values_are_of_the_state_before_the_token(self) -> None:
+        """A critic that saw the token could not be a baseline for it."""
+        trainer = self._start_with(_VALUES)
+        trainer.update(_batch(_rows()), _both_losses)  # a head may begin at 0
+        for row in _rows():
+            told = _sequence(row, truncated=True)
+            changed = row.token_ids.copy()
+            changed[-1] = (changed[-1] + 1) % 40
+            other = attrs.evolve(told, token_ids=changed)
+            longer = _sequence(_longer(row))
+            scores = trainer.score([told, other, longer], _VALUES)
+            assert scores.values is not None, "asked for values, gave none"
+            assert scores.final_values is not None, "asked for final_values, gave none"
+            own, others, onward = (value[row.mask.nonzero()[0][-1]] for value in scores.values)
+            assert abs(own - others) <= self.tolerance, (
+                f"another last token changes the value of the state before it by {own - others:.3g}"
+            )
+            assert abs(own - onward) <= self.tolerance, "later tokens change the value of a state"
+            gap = abs(scores.values[2][-1] - scores.final_values[0])
+            assert gap <= self.tolerance, (
+                f"the final value of a truncated sequence is {gap:.3g} from the value of that "
+                "state where the sequence goes on"
+            )
+            assert scores.final_values[2] == 0, "a final value where nothing was truncated"
+        trainer.close()
+
+    def test_values_are_those_before_the_update(self) -> None:
+        """A clipped value loss compares the two, as a ratio does logprobs."""
+        trainer = self._start_with(_VALUES)
+        sequences = [_sequence(row) for row in _rows()]
+        trainer.update(_batch(_rows()), _both_losses)
+        before = trainer.score(sequences, _VALUES).values
+        assert before is not None, "asked for values, gave none"
+        gaps: list[float] = []
+
+        def loss(tokens: TokenTensors) -> tuple[Any, Mapping[str, Any]]:
+            gap_NT = (tokens.values_NT - tokens.old_values_NT).detach().abs()
+            gaps.append(float((gap_NT * tokens.mask_NT).max()))
+            return _both_losses(tokens)
+
+        rows = [attrs.evolve(r, old_values=v) for r, v in zip(_rows(), before, strict=True)]
+        trainer.update(_batch(rows), loss)
+        assert max(gaps) <= self.tolerance, (
+            f"values that were scored before the update are {max(gaps):.3g} from those that it "
+            "begins with"
         )
+        moved = _gap(before, trainer.score(sequences, _VALUES).values)
+        assert moved > self.tolerance, "the critic does not learn, or old values are scored"
+        trainer.close()
+
+    def test_a_step_for_the_critic_only_leaves_the_policy(self) -> None:
+        """Also where an optimizer has momentum from before."""
+        trainer = self._start_with(_VALUES)
+        sequences = [_sequence(row) for row in _rows()]
+        trainer.update(_batch(_rows()), _both_losses)
+        weights, values = _weights(trainer), trainer.score(sequences, _VALUES).values
+        trainer.update(attrs.evolve(_batch(_rows(1)), critic_only=True), _both_losses)
+        moved = _distance(weights, _weights(trainer))
+        assert moved == 0, f"critic_only: the policy's weights moved by {moved:.3g}, leave them"
+        learned = _gap(values, trainer.score(sequences, _VALUES).values)
+        assert learned > self.tolerance, "critic_only: the critic did not learn"
+        trainer.close()
+
+    def test_a_refreshed_reference_is_the_policy(self) -> None:
+        """As it stood then, before and after; a resumed run has the same one."""
+        trainer = self._start_with(_REFERENCE)
+        sequences = [_sequence(row) for row in _rows()]
+
+        def scored(one: Trainer) -> Scores:
+            return one.score(sequences, _REFERENCE)
+
+        start = scored(trainer)
+        gap = _gap(start.logprobs, start.reference_logprobs)
+        assert gap <= self.tolerance, f"the reference begins {gap:.3g} nats from the policy"
+        trainer.update(_batch(_rows()), _loss)
+        kept = _gap(start.reference_logprobs, scored(trainer).reference_logprobs)
+        assert kept <= self.tolerance, "an update moves the reference: keep it apart"
+        try:
+            trainer.refresh_reference()
+        except ValueError as error:
+            raise SkipTest(str(error)) from error
+        policy = scored(trainer).logprobs
+        gap = _gap(policy, scored(trainer).reference_logprobs)
+        assert gap <= self.tolerance, f"a refreshed reference is {gap:.3g} nats from the policy"
+        trainer.update(_batch(_rows(1), step=1), _loss)
+        kept = _gap(policy, scored(trainer).reference_logprobs)
+        assert kept <= self.tolerance, "a refreshed reference follows the policy: copy its weights"
+        with tempfile.TemporaryDirectory() as folder:
+            trainer.save(Path(folder) / "saved")
+            resumed = self._start_with(_REFERENCE)
+            resumed.load(Path(folder) / "saved")
+        kept = _gap(policy, scored(resumed).reference_logprobs)
+        assert kept <= self.tolerance, "a resumed trainer has another reference: save it as well"
+
+    def _start(self, backend: Backend | None = None, needs: frozenset[str] = _LOGPROBS) -> Trainer:
+        context = StartContext(model=tiny_model(), seed=0, num_steps=4, needs=needs)
         return (backend or self.backend).start(context)
+
+    def _start_with(self, needs: frozenset[str]) -> Trainer:
+        try:
+            return self._start(needs=needs)
+        except ValueError as error:
+            raise SkipTest(f"this backend offers no {', '.join(sorted(needs))}: {error}") from error
 
     def _learned(self, rows: list[Row], backend: Backend | None = None) -> dict[str, Any]:
         trainer = self._start(backend)
@@ -151,7 +261,7 @@ def _loaded(path: Path) -> tuple[Any, Any]:
 
 
 def _rows(seed: int = 0) -> list[Row]:
-    draw = np.random.default_rng(seed)
+    draw, draw_returns = np.random.default_rng(seed), np.random.default_rng(seed + 100)
     rows: list[Row] = []
     for length in (5, 19, 11, 30):
         mask = draw.random(length) < 0.5
@@ -164,12 +274,24 @@ def _rows(seed: int = 0) -> list[Row]:
                 advantages=mask * draw.normal(size=length),
                 old_logprobs=np.where(mask, -4.0, 0.0),
                 sampled_logprobs=np.where(mask, -4.0, 0.0),
+                returns=mask * draw_returns.normal(size=length),
+                old_values=np.zeros(length),
             )
         )
     return rows
 
 
-def _sequence(row: Row) -> TokenSequence:
+def _longer(row: Row) -> Row:
+    """With one trained token more."""
+    return attrs.evolve(
+        row,
+        token_ids=np.append(row.token_ids, 7),
+        mask=np.append(row.mask, True),
+        sampled_logprobs=np.append(row.sampled_logprobs, -4.0),
+    )
+
+
+def _sequence(row: Row, *, truncated: bool = False) -> TokenSequence:
     return TokenSequence(
         token_ids=row.token_ids,
         mask=row.mask,
@@ -179,6 +301,7 @@ def _sequence(row: Row) -> TokenSequence:
         versions=np.where(row.mask, 0, -1),
         episode=0,
         group=0,
+        truncated=truncated,
     )
 
 
@@ -189,6 +312,19 @@ def _batch(rows: list[Row], step: int = 0) -> Batch:
 def _loss(tokens: TokenTensors) -> tuple[Any, Mapping[str, Any]]:
     ratio_NT = (tokens.logprobs_NT - tokens.old_logprobs_NT).exp()
     return -ratio_NT * tokens.advantages_NT, {}
+
+
+def _both_losses(tokens: TokenTensors) -> tuple[Any, Mapping[str, Any]]:
+    """Of policy and critic."""
+    error_NT = tokens.values_NT - tokens.returns_NT
+    return _loss(tokens)[0] + error_NT * error_NT, {}
+
+
+def _gap(left: tuple[FloatArray, ...] | None, right: tuple[FloatArray, ...] | None) -> float:
+    """The largest difference between two scores."""
+    assert left is not None, "a score that was asked for is missing"
+    assert right is not None, "a score that was asked for is missing"
+    return max(float(np.abs(a - b).max()) for a, b in zip(left, right, strict=True))
 
 
 def _weights(trainer: Trainer) -> dict[str, Any]:

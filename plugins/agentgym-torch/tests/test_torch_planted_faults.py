@@ -177,6 +177,80 @@ class ExportsOldWeights(Wrapped):
                 tensor.copy_(value)
 
 
+class ValuesOfTheNextState(Wrapped):
+    """What follows the token, which gives the token away."""
+
+    def score(self, sequences, needs):
+        scores = self.inner.score(sequences, needs)
+        if scores.values is None:
+            return scores
+        longer = [attrs.evolve(s, token_ids=np.append(s.token_ids[1:], 1)) for s in sequences]
+        return attrs.evolve(scores, values=self.inner.score(longer, needs).values)
+
+
+class SeesAFinalValueAlways(Wrapped):
+    def score(self, sequences, needs):
+        cut = [attrs.evolve(s, truncated=True) for s in sequences]
+        return self.inner.score(cut, needs)
+
+
+class ScoresOldValues(Wrapped):
+    """Those of the first call."""
+
+    first = None
+
+    def score(self, sequences, needs):
+        scores = self.inner.score(sequences, needs)
+        self.first = self.first or scores.values
+        return attrs.evolve(scores, values=self.first)
+
+
+class ScalesTheValues(Wrapped):
+    def score(self, sequences, needs):
+        scores = self.inner.score(sequences, needs)
+        return attrs.evolve(scores, values=tuple(2 * values for values in scores.values))
+
+
+class MovesThePolicyToo(Wrapped):
+    def update(self, batch, loss):
+        return self.inner.update(attrs.evolve(batch, critic_only=False), loss)
+
+
+class LeavesTheCritic(Wrapped):
+    def update(self, batch, loss):
+        return {} if batch.critic_only else self.inner.update(batch, loss)
+
+
+class KeepsTheFirstReference(Wrapped):
+    def refresh_reference(self):
+        pass
+
+
+class RefersToItself(Wrapped):
+    """The reference is the policy's very weights."""
+
+    def score(self, sequences, needs):
+        scores = self.inner.score(sequences, needs)
+        return attrs.evolve(scores, reference_logprobs=scores.logprobs)
+
+
+class RefersToItselfOnceRefreshed(RefersToItself):
+    refreshed = False
+
+    def refresh_reference(self):
+        self.refreshed = True
+
+    def score(self, sequences, needs):
+        scored = super() if self.refreshed else self.inner
+        return scored.score(sequences, needs)
+
+
+class ForgetsTheReference(Wrapped):
+    def save(self, folder):
+        self.inner.save(folder)
+        (folder / "reference.safetensors").unlink(missing_ok=True)
+
+
 @attrs.frozen(kw_only=True)
 class FaultyEngine(LocalEngine):
     fault: type
@@ -226,6 +300,16 @@ def test_an_engine_s_fault_is_found(fault, check):
         (ExportsNoTokenizer, "test_exports_what_transformers_loads"),
         (ExportsOldWeights, "test_exports_what_transformers_loads"),
         (ScoresShifted, "test_scores_are_those_of_a_plain_forward_pass"),
+        (ValuesOfTheNextState, "test_values_are_of_the_state_before_the_token"),
+        (SeesAFinalValueAlways, "test_values_are_of_the_state_before_the_token"),
+        (ScoresOldValues, "test_values_are_those_before_the_update"),
+        (ScalesTheValues, "test_values_are_those_before_the_update"),
+        (MovesThePolicyToo, "test_a_step_for_the_critic_only_leaves_the_policy"),
+        (LeavesTheCritic, "test_a_step_for_the_critic_only_leaves_the_policy"),
+        (KeepsTheFirstReference, "test_a_refreshed_reference_is_the_policy"),
+        (RefersToItself, "test_a_refreshed_reference_is_the_policy"),
+        (RefersToItselfOnceRefreshed, "test_a_refreshed_reference_is_the_policy"),
+        (ForgetsTheReference, "test_a_refreshed_reference_is_the_policy"),
     ],
 )
 def test_a_backend_s_fault_is_found(fault, check):
