@@ -10,10 +10,10 @@ from agentgym_core.session import EpisodeSession
 from agentgym_core.settings import Limits
 from agentgym_core.testing.engine import ScriptedSampler
 from agentgym_core.testing.tokenizers import WORDS, WORDS_WITHOUT_THINKING, WordTokenizer
-from agentgym_core.testing.worlds import Countdown
+from agentgym_core.testing.worlds import Nothing
 from agentgym_core.types import Ending, Sampling
 
-WORLD = Countdown()
+WORLD = Nothing()
 # The ids of the words are 4, 5, …, after <e> 0, <s> 1, <u> 2, <a> 3.
 WORDS_USED = "down what more <think> </think> hm"
 CUT = [Ending.STEP_LIMIT, Ending.OUT_OF_ROUNDS, Ending.OUT_OF_TOKENS]
