@@ -201,6 +201,12 @@ def test_fewer_than_two_trained_tokens_are_not_whitened(kind):
     assert [first[1], second[0]] == pytest.approx([1, -1], abs=1e-7)
 
 
+@pytest.mark.parametrize("kind", [GAE, TurnGAE])
+def test_the_value_after_a_cut_is_asked_for_only_where_it_is_used(kind):
+    assert kind(gamma=0.9).needs == {"values"}
+    assert kind(gamma=0.9, bootstrap_truncated=True).needs == {"values", "final_values"}
+
+
 def test_the_explained_variance_by_hand():
     # Two episodes of one token: targets 1 and 3, of variance 1.
     # V = 0, 1: errors 1, 2, variance 1/4.   V = targets: 1.   V = 2, 2: errors -1, 1: 0.
@@ -210,6 +216,9 @@ def test_the_explained_variance_by_hand():
         return credit(GAE(), batch, [[value] for value in values]).metrics["explained_variance"]
 
     assert [explained(0, 1), explained(1, 3), explained(2, 2)] == pytest.approx([0.75, 1, 0])
+    # Targets 0 and 4, of variance 4; errors 0 and 2, of variance 1.
+    batch = [sequence("0", {0: 0.0}), sequence("0", {0: 4.0}, episode=1)]
+    assert explained(0, 2) == pytest.approx(0.75)
     equal = [sequence("0", {0: 1.0}), sequence("0", {0: 1.0}, episode=1)]
     assert credit(GAE(), equal, [[0], [5]]).metrics == {}
 

@@ -150,6 +150,32 @@ def test_the_loss_is_ln_2_where_the_policy_is_the_reference():
         assert report.metrics["preference_margin"] == report.metrics["preference_accuracy"] == 0
 
 
+def test_what_a_step_that_plays_reports():
+    """Everything that was played, the group without a pair too."""
+    report = asyncio.run(DPO().train_step(Toy(GROUPS), 0))
+    assert report.groups == GROUPS
+    assert [sequence.episode for sequence in report.sequences] == [0, 1, 2, 2, 3, 4, 5, 6, 7]
+    assert report.metrics["update_skipped"] == 0
+    assert report.metrics["sampling_gap"] > 0
+    prepared = pairs_of_groups(GROUPS, "best-worst", 0.0)
+    picked = asyncio.run(DPO(explored=("e",)).train_step(Toy(prepared=prepared), 0))
+    assert "sampling_gap" not in picked.metrics  # the engine's policy was another
+
+
+def test_masked_tokens_are_exactly_zero_whatever_they_hold():
+    tokens = TokenTensors(
+        logprobs_NT=torch.tensor([[-torch.inf, -2.0]]), mask_NT=torch.tensor([[False, True]]),
+        advantages_NT=torch.tensor([[3.0, 0.5]]), old_logprobs_NT=torch.zeros(1, 2),
+        sampled_logprobs_NT=torch.zeros(1, 2),
+    )  # fmt: skip
+    assert DPO().loss(tokens)[0].tolist() == [[0, 1]]
+
+
+def test_small_margins_are_preferences_too():
+    found = Margins(chosen_P=np.array([0.5, 0.25]), rejected_P=np.zeros(2)).metrics(0.0)
+    assert (found["preference_accuracy"], found["preference_margin"]) == (1, 0.375)
+
+
 def test_two_pairs_by_hand():
     """Margins ln 3 and -ln 3: sigmoid 3/4 and 1/4, losses ln 4/3 and ln 4."""
     found = Margins(chosen_P=np.array([log(3), 0.0]), rejected_P=np.array([0.0, log(3)]))
@@ -196,6 +222,14 @@ def test_a_trajectory_without_a_learned_token_has_log_ratio_0():
     assert np.isfinite(report.metrics["loss"])
     assert [len(row) for row in toy.batches[0].minibatches[0].rows] == [3]
     assert toy.gradient.isfinite().all()
+
+
+def test_neither_has_a_trajectory_in_which_nothing_was_said():
+    (said,) = pairs_of_groups([one_turn(1, rewards=[1.0])], "all", 0.0).sequences
+    scores = Scores(logprobs=(np.zeros(3),), reference_logprobs=(np.array([0.0, -1.0, -1.0]),))
+    found = margins(Preferences(sequences=(said,), pairs=((0, 1), (1, 0))), scores, beta=0.5)
+    assert found.chosen_P.tolist() == [1, 0]
+    assert found.rejected_P.tolist() == [0, 1]
 
 
 def test_a_pair_of_which_neither_is_learned_changes_nothing():
@@ -343,7 +377,9 @@ def test_play_needs_attempts_that_differ():
     with pytest.raises(ValueError, match="temperature is 0: pairs need attempts that differ"):
         DPO().check(cold)
     DPO(data="a").check(cold)
+    DPO().check(SimpleNamespace(temperature=0.5))
     toy = Toy()
+    assert asyncio.run(DPO().prepare(toy)) is None  # of two attempts
     toy.config.training.group_size = 1
     with pytest.raises(ValueError, match="group_size is 1: a pair is of two attempts"):
         asyncio.run(DPO().prepare(toy))

@@ -151,6 +151,11 @@ def test_with_no_signal_at_all_the_weights_are_left_alone():
     assert len(group_rows(report.groups, report.sequences, report.advantages)) == 8
 
 
+def test_one_group_alone_is_all_there_is():
+    run = Run((group(1.0, 1.0),), (), tasks_per_step=1)
+    assert run.step(GRPO(max_refills=1)).metrics["groups_without_signal"] == 1
+
+
 def test_a_group_that_lost_its_attempts_is_refilled():
     run = Run((group(), group(1.0, 0.0)), (group(2.0, 0.0),))
     assert run.step(GRPO(max_refills=1)).metrics["refills"] == 1
