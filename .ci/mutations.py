@@ -6,8 +6,11 @@ What computes in the core, and all of each algorithm's package; or the files tha
 in a function is planted into the live function of a forked child, which has all tests collected and
 runs those that reach the line, the quickest first. One in a constant, a field or a default is
 planted before anything is imported. Prints the share that is caught for each file and what
-survived; exits with 1 below `--least`. `.ci/mutations_equivalent.toml` lists faults that are none,
-each with its reason. OMP_NUM_THREADS=1 makes it quicker.
+survived; exits with 1 below `--least`.
+
+`.ci/mutations_equivalent.toml` lists faults that change no result, each with its reason: they count
+as not caught, and an entry that fits no fault, or one that is caught, is an error.
+OMP_NUM_THREADS=1 makes it quicker.
 """
 
 import argparse
@@ -50,7 +53,10 @@ TESTS = (
 )
 """Those that may catch a fault."""
 MAX_SECONDS = 60
-"""Of the tests of one mutant: a fault that never ends is caught."""
+"""Of the tests of one mutant, beyond four times what they take without it: a fault that never ends
+is caught, and a busy machine is no fault."""
+BROKEN = 3
+"""Exit status of a child whose tests could not be run, which says nothing of the fault."""
 
 Reached = dict[str, dict[str, list[int]]]
 """By test and by file, the lines that were executed."""
@@ -106,22 +112,30 @@ class Session:
                 return
 
 
-def fork(work: Callable[[], int]) -> int:
-    """Run it in a child, quietly; returns the child's process id."""
+def fork(work: Callable[[], int], seconds: float = 0) -> int:
+    """Run it in a child, quietly, for so long at most; returns the child's process id."""
     child = os.fork()
     if child:
         return child
-    signal.alarm(MAX_SECONDS)
+    signal.alarm(int(MAX_SECONDS + 4 * seconds))
     with contextlib.suppress(BaseException):
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
         os._exit(work())
-    os._exit(1)
+    os._exit(BROKEN)
 
 
-def survivors(mutants: Sequence[Mutant], test: Callable[[Mutant], int], jobs: int) -> set[int]:
-    """Places of the mutants that no test caught; `test` runs in a child, and gives 0 for those."""
+def survivors(
+    mutants: Sequence[Mutant],
+    test: Callable[[Mutant], int],
+    seconds: Callable[[Mutant], float],
+    jobs: int,
+) -> set[int]:
+    """Places of the mutants that no test caught; `test` runs in a child, and gives 0 for those.
+
+    `seconds` is what the tests of a mutant take without it.
+    """
     running: dict[int, int] = {}
     left = set[int]()
 
@@ -130,11 +144,15 @@ def survivors(mutants: Sequence[Mutant], test: Callable[[Mutant], int], jobs: in
         place = running.pop(child)
         if status == 0:
             left.add(place)
+        elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+            print(f"caught by the time it takes: {mutants[place].name}", flush=True)
+        elif os.waitstatus_to_exitcode(status) != 1:
+            sys.exit(f"{mutants[place].name}: its tests could not be run: status {status}")
 
     for place, mutant in enumerate(mutants):
         if len(running) == jobs:
             wait()
-        running[fork(lambda mutant=mutant: test(mutant))] = place
+        running[fork(lambda mutant=mutant: test(mutant), seconds(mutant))] = place
     while running:
         wait()
     return left
@@ -213,17 +231,26 @@ def test_functions(
         sys.exit(f"{found['failed']} fails without a fault")
     functions = live_functions(files)
 
-    def test(mutant: Mutant) -> int:
-        plant(mutant, functions)
-        wanted = set(tests_of(mutant, found["reached"]))
+    def quickest(wanted: set[str]) -> int:
         items = [item for item in session.items if item.nodeid in wanted]
         for _ in session.run(sorted(items, key=lambda item: found["seconds"][item.nodeid])):
             pass
         return int(session.failed)
 
+    def test(mutant: Mutant) -> int:
+        plant(mutant, functions)
+        return quickest(set(tests_of(mutant, found["reached"])))
+
+    # In this order as well, no test fails of itself.
+    everything = sum(found["seconds"].values())
+    _, status = os.waitpid(fork(lambda: quickest(set(found["seconds"])), everything), 0)
+    if status:
+        sys.exit(f"the quickest first, the tests fail without a fault: status {status}")
+
     # One that cannot be planted must not pass for caught: its module is imported anew.
     planted = [place for place, each in enumerate(mutants) if fitting(each, functions)]
-    left = survivors([mutants[place] for place in planted], test, jobs)
+    takes = functools.partial(seconds_of, found=found)
+    left = survivors([mutants[place] for place in planted], test, takes, jobs)
     others = sorted(set(range(len(mutants))) - set(planted))
     result = {"left": sorted(planted[place] for place in left), "others": others}
     (folder / "functions.json").write_text(json.dumps(result))
@@ -235,6 +262,10 @@ def tests_of(mutant: Mutant, reached: Reached) -> list[str]:
         return [test for test, files in reached.items() if mutant.path in files]
     lines = set(range(mutant.first, mutant.last + 1))
     return [test for test, files in reached.items() if lines & set(files.get(mutant.path, ()))]
+
+
+def seconds_of(mutant: Mutant, found: dict[str, Any]) -> float:
+    return sum(found["seconds"][test] for test in tests_of(mutant, found["reached"]))
 
 
 def in_a_session(work: Callable[[Session], None], paths: Sequence[str]) -> int:
@@ -267,41 +298,46 @@ def test_module(mutant: Mutant, reached: Reached) -> int:
     return status[0]
 
 
-def equivalent() -> set[tuple[str, str, str]]:
-    """File, source line and change of the faults that change nothing."""
-    if not EQUIVALENT.exists():
-        return set()
+def equivalent(mutants: Sequence[Mutant], files: Sequence[Path]) -> set[tuple[str, str, str]]:
+    """File, source line and change of the faults that change no result."""
     listed = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("mutant", [])
-    return {(each["file"], each["line"], each["change"]) for each in listed}
+    names = {str(path.relative_to(ROOT)) for path in files}
+    found = {(e["file"], e["line"], e["change"]) for e in listed if e["file"] in names}
+    if stale := found - {key(mutant) for mutant in mutants}:
+        sys.exit(f"{EQUIVALENT.name} lists what is no fault any more: {sorted(stale)}")
+    return found
 
 
 def key(mutant: Mutant) -> tuple[str, str, str]:
     return (str(Path(mutant.path).relative_to(ROOT)), mutant.text, mutant.change)
 
 
-def report(mutants: Sequence[Mutant], left: Sequence[Mutant]) -> float:
-    """Print what was caught; returns the share over all files."""
-    print("\n| file | faults | caught |\n|---|---|---|")
+def report(mutants: Sequence[Mutant], left: Sequence[Mutant], same: set[Any]) -> float:
+    """Print what was caught; returns the share over all files, of which `same` were not."""
+    print("\n| file | faults | caught | change nothing |\n|---|---|---|---|")
     for path in dict.fromkeys(mutant.path for mutant in mutants):
         num = sum(mutant.path == path for mutant in mutants)
-        caught = num - sum(mutant.path == path for mutant in left)
-        print(f"| {Path(path).relative_to(ROOT)} | {num} | {caught / num:.0%} |")
+        here = [mutant for mutant in left if mutant.path == path]
+        listed = sum(key(mutant) in same for mutant in here)
+        share = (num - len(here)) / num
+        print(f"| {Path(path).relative_to(ROOT)} | {num} | {share:.0%} | {listed} |")
     share = 1 - len(left) / max(1, len(mutants))
-    print(f"| all | {len(mutants)} | {share:.1%} |")
+    print(f"| all | {len(mutants)} | {share:.1%} | {sum(key(m) in same for m in left)} |")
     for mutant in left:
         file, text, change = key(mutant)
-        print(f"\nnot caught: {file}:{mutant.line}\n  {text}\n  {change}")
+        if key(mutant) not in same:
+            print(f"\nnot caught: {file}:{mutant.line}\n  {text}\n  {change}")
+    if wrong := (same & {key(mutant) for mutant in mutants}) - {key(mutant) for mutant in left}:
+        sys.exit(f"{EQUIVALENT.name} lists what is caught: {sorted(wrong)}")
     return share
 
 
 def all_mutants(files: Sequence[Path]) -> list[Mutant]:
-    skipped = equivalent()
-    found = [
+    return [
         mutant
         for path in files
         for mutant in mutants_of(str(path), path.read_text(encoding="utf-8"))
     ]
-    return [mutant for mutant in found if key(mutant) not in skipped]
 
 
 def main() -> int:
@@ -317,6 +353,7 @@ def main() -> int:
     start = time.perf_counter()
     files = sources(arguments.paths)
     mutants = all_mutants(files)
+    same = equivalent(mutants, files)
     if arguments.sample and arguments.sample < len(mutants):
         places = random.Random(arguments.seed).sample(range(len(mutants)), arguments.sample)
         mutants = [mutants[place] for place in sorted(places)]
@@ -341,11 +378,16 @@ def main() -> int:
         result = json.loads((folder / "functions.json").read_text())
         left = [of_functions[place] for place in result["left"]]
         of_modules += [of_functions[place] for place in result["others"]]
-        reached = json.loads((folder / "reached.json").read_text())["reached"]
+        found = json.loads((folder / "reached.json").read_text())
         print(f"{time.perf_counter() - start:.0f} s for {len(of_functions)} in functions")
-    in_modules = survivors(of_modules, lambda mutant: test_module(mutant, reached), arguments.jobs)
+    in_modules = survivors(
+        of_modules,
+        functools.partial(test_module, reached=found["reached"]),
+        functools.partial(seconds_of, found=found),
+        arguments.jobs,
+    )
     left += [of_modules[place] for place in sorted(in_modules)]
-    share = report(mutants, left)
+    share = report(mutants, left, same)
     print(f"\n{time.perf_counter() - start:.0f} s")
     return int(share < arguments.least)
 

@@ -53,3 +53,15 @@ def test_each_trained_token_is_charged():
 )
 def test_the_coefficient_follows_the_error(kl, expected):
     assert next_coefficient(0.2, kl, 6.0) == pytest.approx(expected)
+
+
+def test_one_token_of_one_episode_is_its_own_mean():
+    charged, metrics = kl_to_rewards(
+        (sequence([0, 1], [0, 1], 0),), (np.array([0, -1.0]),), (np.array([0, -1.5]),), 0.2
+    )
+    assert charged[0].rewards == pytest.approx([0, 0.9])
+    assert metrics == pytest.approx({"kl": 0.5, "kl_episode": 0.5, "kl_coef": 0.2})
+
+
+def test_nothing_costs_nothing():
+    assert kl_to_rewards((), (), (), 0.2) == ((), {"kl": 0.0, "kl_episode": 0.0, "kl_coef": 0.2})
