@@ -34,6 +34,7 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import attrs
 import pytest
 import torch  # once, before the forks, because it is slow
 from mutants import Mutant, function_code, mutants_of
@@ -257,11 +258,19 @@ def test_functions(
 
 
 def tests_of(mutant: Mutant, reached: Reached) -> list[str]:
-    """The tests that execute the statement; of a constant or a field, those that reach the file."""
+    """The tests that execute the statement; of a constant or a field, those beside one in the file.
+
+    A test that reads a field, or has a validator refuse one, executes no line of the file itself.
+    """
     if mutant.owner is None:
-        return [test for test, files in reached.items() if mutant.path in files]
+        beside = {_file_of(test) for test, files in reached.items() if mutant.path in files}
+        return [test for test in reached if _file_of(test) in beside]
     lines = set(range(mutant.first, mutant.last + 1))
     return [test for test, files in reached.items() if lines & set(files.get(mutant.path, ()))]
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def seconds_of(mutant: Mutant, found: dict[str, Any]) -> float:
@@ -293,7 +302,7 @@ def test_module(mutant: Mutant, reached: Reached) -> int:
             pass
         status[0] = int(session.failed)
 
-    files = sorted({test.partition("::")[0] for test in wanted})
+    files = sorted(set(map(_file_of, wanted)))
     in_a_session(work, [str(ROOT / file) for file in files])
     return status[0]
 
@@ -379,13 +388,17 @@ def main() -> int:
         left = [of_functions[place] for place in result["left"]]
         of_modules += [of_functions[place] for place in result["others"]]
         found = json.loads((folder / "reached.json").read_text())
-        print(f"{time.perf_counter() - start:.0f} s for {len(of_functions)} in functions")
-    in_modules = survivors(
-        of_modules,
-        functools.partial(test_module, reached=found["reached"]),
-        functools.partial(seconds_of, found=found),
-        arguments.jobs,
-    )
+        print(
+            f"{time.perf_counter() - start:.0f} s for {len(of_functions)} in functions", flush=True
+        )
+    test = functools.partial(test_module, reached=found["reached"])
+    takes = functools.partial(seconds_of, found=found)
+    for mutant in of_modules[:1]:
+        whole = Path(mutant.path).read_text(encoding="utf-8")
+        faultless = attrs.evolve(mutant, code=compile(whole, mutant.path, "exec"))
+        if not survivors([faultless], test, takes, 1):
+            sys.exit(f"imported anew without a fault, {mutant.path} fails its tests")
+    in_modules = survivors(of_modules, test, takes, arguments.jobs)
     left += [of_modules[place] for place in sorted(in_modules)]
     share = report(mutants, left, same)
     print(f"\n{time.perf_counter() - start:.0f} s")
