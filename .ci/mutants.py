@@ -2,6 +2,7 @@
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from types import CodeType
 
@@ -90,6 +91,7 @@ def mutants_of(path: str, source: str) -> list[Mutant]:
     """Every mutant of a module; its docstrings, annotations, asserts and messages stay."""
     tree, lines = ast.parse(source), source.splitlines()
     found: list[Mutant] = []
+    seen = Counter[tuple[str, str]]()
     for site in list(_sites(tree)):
         for change, node in _replacements(site.node):
             # The parent may be the node itself, where an operator or a keyword goes.
@@ -97,13 +99,17 @@ def mutants_of(path: str, source: str) -> list[Mutant]:
             code = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
             site.put(site.node)
             line = getattr(site.node, "lineno", site.statement.lineno)
+            text = lines[line - 1].strip()
+            seen[text, change] += 1
+            if seen[text, change] > 1:  # the same in the same words, elsewhere
+                change = f"{change} ({seen[text, change]})"
             found.append(
                 Mutant(
                     path=path,
                     first=site.statement.lineno,
                     last=_head_end(site.statement),
                     line=line,
-                    text=lines[line - 1].strip(),
+                    text=text,
                     change=change,
                     code=code,
                     owner=site.owner,
@@ -175,7 +181,16 @@ def _walk(
 
 def _replacements(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     for new in _faults(node):
-        yield f"{_shown(node)} -> {_shown(new)}", new
+        yield _change(node, new), new
+
+
+def _change(node: ast.AST, new: ast.AST) -> str:
+    if isinstance(node, ast.Call) and isinstance(new, ast.Call):
+        kept = {each.arg for each in new.keywords}
+        for each in node.keywords:
+            if each.arg not in kept:
+                return f"{ast.unparse(node.func)}(...) without {each.arg}"
+    return f"{_shown(node)} -> {_shown(new)}"
 
 
 def _shown(node: ast.AST) -> str:

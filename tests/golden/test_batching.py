@@ -1,3 +1,4 @@
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -378,3 +379,22 @@ class TestMinibatches:
     def test_wrong_advantages_are_refused(self, values, message):
         with pytest.raises(ValueError, match=message):
             check_advantages((sequence("011"),), Advantages(values=values))
+
+
+def test_an_episode_of_one_trained_token_is_an_episode():
+    # Two episodes: 1 / (2 x 1) for the token of one, 1 / (2 x 2) for each of the other's.
+    one, two = token_weights([sequence("01"), sequence("011", episode=1)], "episode-mean")
+    assert one.tolist() == [0, 0.5]
+    assert two.tolist() == [0, 0.25, 0.25]
+
+
+def test_one_value_where_nothing_is_trained_is_refused():
+    wrong = Advantages(values=(np.array([0.0, 1.0, 1.0]),))  # on one of two untrained tokens
+    with pytest.raises(ValueError, match="not 0 where the mask is"):
+        check_advantages([sequence("001")], wrong)
+
+
+def test_a_batch_is_for_the_policy_and_its_rows_name_their_tasks():
+    batch = batch_of([attrs.evolve(sequence("01"), task="room_3")])
+    assert not batch.critic_only
+    assert [row.task for row in batch.minibatches[0].rows] == ["room_3"]

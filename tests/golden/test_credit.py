@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agentgym_core.credit import chains, compare_attempts, discounted, whitened
+from agentgym_core.credit import chains, compare_attempts, compared, discounted, whitened
 from agentgym_core.types import TokenSequence
 
 
@@ -113,3 +113,14 @@ def test_attempts_are_compared_once_each():
     assert seen == [[3, 1]]
     assert credit == {0: 0, 1: -2, 2: 0}
     assert metrics == {"groups_without_signal": 0.5}
+
+
+def test_rewards_a_billionth_apart_are_equal():
+    assert compared(np.array([0.0, 1e-9]), lambda rewards: rewards + 1).tolist() == [0, 0]
+    assert white(("11", [0.0, 1e-9])) == [[0, 0]]
+
+
+def test_whitening_adds_a_hundred_millionth_to_the_deviation():
+    # 0 and 2e-8: the deviation is 1e-8, and as much is added.
+    (values,) = whitened([sequence("11")], [np.array([0.0, 2e-8])])
+    assert values == pytest.approx([-0.5, 0.5])

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from agentgym_core.imitation import Imitation, Lesson, lesson_weights
+from agentgym_core.conversations import Conversation
+from agentgym_core.imitation import Imitation, Lesson, lesson_weights, warn_of_cut
 from agentgym_core.testing.backend import RecordingTrainer
-from agentgym_core.types import TokenSequence, TokenTensors
+from agentgym_core.types import Message, TokenSequence, TokenTensors
 
 
 def sequence(mask, episode=0):
@@ -83,3 +84,40 @@ def test_a_lesson_without_a_learned_token_changes_nothing():
     assert not none.any()
     expected = lesson_weights([FULL, HALF])
     assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_lessons_are_numbered_in_their_order():
+    prepared = asyncio.run(Fixed().prepare(SimpleNamespace()))
+    numbers = [[(s.episode, s.group) for s in lesson.sequences] for lesson in prepared]
+    assert numbers == [[(0, 0), (0, 0)], [(1, 1)]]
+
+
+def test_what_is_not_learned_costs_nothing_whatever_it_holds():
+    row = torch.tensor([[float("nan"), log(0.5)]], dtype=torch.float64)
+    rest = dict.fromkeys(["logprobs_NT", "old_logprobs_NT", "sampled_logprobs_NT"], row)
+    loss_NT, _ = Fixed().loss(
+        TokenTensors(
+            mask_NT=torch.tensor([[False, True]]), advantages_NT=torch.tensor([[2.0, 2.0]]), **rest
+        )
+    )
+    assert loss_NT.tolist() == [[0.0, pytest.approx(2 * log(2))]]
+
+
+def test_a_lesson_weighs_one_and_a_step_has_sixteen():
+    assert Lesson(sequences=()).weight == 1.0
+    assert Fixed().batch_size == 16
+    assert Fixed(batch_size=1).batch_size == 1
+    with pytest.raises(ValueError, match="batch_size"):
+        Fixed(batch_size=0)
+
+
+def test_demonstrations_whose_turns_do_not_all_fit_are_counted(caplog):
+    talk = tuple(Message(role, "a") for role in ("system", "user", "assistant"))
+    short, long = Conversation(messages=talk), Conversation(messages=talk + talk[1:])
+    warn_of_cut([short], [[sequence([0, 1])]])
+    assert not caplog.records
+    warn_of_cut([short, long], [[sequence([0, 1])], [sequence([0, 1])]])
+    assert caplog.messages == [
+        "1 of 2 demonstrations do not fit limits.max_prompt_tokens and "
+        "limits.max_response_tokens: the turns beyond are not learned"
+    ]

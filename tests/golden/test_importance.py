@@ -78,3 +78,16 @@ def test_a_synthetic_offset_is_recovered():
 def test_impossible_tokens_do_not_overflow():
     weights, _ = correction_weights([SEQUENCES[1]], [np.array([0, 5000.0])], "token", 2.0)
     assert weights[0].tolist() == [0, 2.0]
+
+
+def test_a_mask_keeps_its_bounds():
+    # Twice and half as likely, with a cap of 2.
+    played = sequence([1, 1], [0, 0])
+    weights, metrics = correction_weights((played,), (np.array([log(2), -log(2)]),), "mask", 2.0)
+    assert weights[0].tolist() == [2.0, 0.5]
+    assert metrics["correction_cut"] == 0
+
+
+def test_a_ratio_ends_at_30_nats():
+    _, metrics = correction_weights((sequence([1], [-100.0]),), (np.array([0.0]),), "token", 2.0)
+    assert log(metrics["correction_max"]) == pytest.approx(30.0, abs=1e-9)

@@ -206,3 +206,16 @@ def test_nothing_is_lost_and_everything_is_aligned(groups):
         assert total == e.reward
         if any(s.mask.any() for s in own):
             assert sum(float(s.rewards[s.mask].sum()) for s in own) == e.reward
+
+
+def test_contexts_are_in_the_order_of_their_numbers():
+    # The second context speaks first.
+    first, second = to_sequences([group(episode(turn([1], [7], sequence=1), turn([2], [8])))])
+    assert first.token_ids.tolist() == [2, 8]
+    assert second.token_ids.tolist() == [1, 7]
+    assert (first.task, second.task) == ("room_1", "room_1")
+
+
+def test_a_context_with_one_reply_is_a_sequence():
+    (sequence,) = to_sequences([group(episode(turn([1], []), turn([2], [8])))])
+    assert sequence.token_ids.tolist() == [1, 2, 8]

@@ -1,5 +1,6 @@
 from math import comb
 
+import attrs
 import numpy as np
 import pytest
 
@@ -189,3 +190,34 @@ class TestPassAtK:
     def test_refused(self, n, c, k):
         with pytest.raises(ValueError, match="of 4 attempts"):
             pass_at_k(n, c, k)
+
+
+def test_one_attempt_that_failed_is_all_of_them():
+    assert episode_metrics([group(num_failed=1)])["dropped"] == 1.0
+
+
+def test_one_turn_without_an_action_is_all_of_them():
+    metrics = episode_metrics([group(episode(turn(1, format_error=True)))])
+    assert metrics["format_errors"] == 1.0
+
+
+def test_the_share_that_ran_out_of_tokens():
+    cut = episode(turn(1), ending=Ending.OUT_OF_TOKENS)
+    metrics = episode_metrics([group(cut, episode(turn(1)), episode(turn(1)))])
+    assert metrics["tokens_cut"] == pytest.approx(1 / 3)
+
+
+def test_causes_and_parts_are_in_the_order_of_their_names():
+    causes = (Ending.INVALID_REWARD, Ending.ENGINE_FAILED)
+    failures = tuple(episode(ending=cause) for cause in causes)
+    played = episode(turn(1, rewards=dict.fromkeys("gecafbd", 1.0)), failed_tries=causes)
+    metrics = list(episode_metrics([attrs.evolve(group(played), failures=failures)]))
+    for prefix in ("dropped/", "retried/", "reward/"):
+        found = [name for name in metrics if name.startswith(prefix)]
+        assert len(found) > 1
+        assert found == sorted(found)
+
+
+def test_a_bound_of_1_is_1():
+    # Five of five: the bound is (1 + z^2 / 10 + z^2 / 10) / (1 + z^2 / 5), rounded to above 1.
+    assert wilson_interval(5, 5)[1] == 1.0

@@ -95,3 +95,10 @@ def test_turns_at_which_play_would_be_cut_are_left_out(prompt, response, turns):
     found = to_supervised(renderer, DIALOGUE, 0, limits)
     kept = [sorted(set(sequence.turns.tolist()) - {-1}) for sequence in found]
     assert kept == ([] if turns is None else [turns])
+
+
+def test_a_demonstration_has_no_rewards_and_was_sampled_by_no_policy():
+    (sequence,) = to_supervised(Renderer(byte_tokenizer(CHATML)), DIALOGUE, 0, LIMITS)
+    assert not sequence.rewards.any()
+    assert not sequence.logprobs.any()
+    assert set(sequence.versions.tolist()) == {-1}

@@ -255,3 +255,10 @@ class TestAgainstPlainLoops:
             weight = min(max(exp((now[n, t] - old[n, t]).item()), 0.9), 1.3)
             plain = plain - weights[n, t] * weight * advantages[n, t] * now[n, t]
         self.compare((weights * loss).sum(), plain, now)
+
+
+def test_the_bound_of_a_dual_clip_is_a_multiple_of_the_advantage():
+    # r A = -10 and 3 A = -6, of which the larger is the objective: no gradient is left.
+    loss, gradient, _ = run(clipped_surrogate, [[5.0]], [[-2.0]], **BOUNDS, dual=3.0)
+    torch.testing.assert_close(loss, tensor([6.0]))
+    assert gradient.tolist() == [[0.0]]

@@ -4,9 +4,11 @@ import pickle
 import attrs
 import numpy as np
 import pytest
+import torch
 
 from agentgym_core.errors import ComponentError
 from agentgym_core.on_policy import OnPolicy
+from agentgym_core.protocols import StepReport
 from agentgym_core.types import (
     Advantages,
     Ending,
@@ -15,6 +17,7 @@ from agentgym_core.types import (
     Sampling,
     Scores,
     Task,
+    TokenTensors,
     Turn,
 )
 
@@ -324,3 +327,61 @@ def test_training_refuses_to_sample_from_less_than_the_policy(key, value):
     with pytest.raises(ValueError, match=rf"^{key} is {value}: .*`evaluation.{key}"):
         Plain().check(Sampling(**{key: value}))
     Plain().check(Sampling())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_minibatches": 0},
+        {"num_epochs": 0},
+        {"old_logprobs": "guessed"},
+        {"kl_coef": -0.1},
+        {"kl_estimator": "k1", "kl_coef": 0.1, "kl_target": 0.0},
+        {"kl_coef": 0.1, "reference_every": -1},
+        {"correction": "guessed"},
+        {"correction_cap": 1.0},
+    ],
+)
+def test_fields_have_bounds(fields):
+    with pytest.raises(ValueError, match=f"'{list(fields)[-1]}' must be"):
+        Plain(**fields)
+
+
+@pytest.mark.parametrize("correction", ["none", "token", "sequence", "mask"])
+def test_every_correction_has_its_name(correction):
+    assert Plain(correction=correction).correction_cap == 2.0
+
+
+def test_the_policy_learns_in_every_step():
+    assert Plain().critic_only(0) is False
+
+
+def test_a_state_that_does_not_adapt_stays():
+    report = StepReport(step=0, metrics={"kl_episode": 9.0})
+    assert Plain().next_state({"kl_coef": 0.5}, report) == {"kl_coef": 0.5}
+
+
+def test_what_a_correction_takes_away_is_not_learned():
+    # The trainer's -1.5 against -1 and -1.25: ratios 0.61 and 0.78, both below 1 / 1.01.
+    run = Run((group(1.0, 0.0),), Credit())
+    report = run.step(Plain(correction="mask", correction_cap=1.01))
+    assert report.metrics["update_skipped"] == 1.0
+
+
+def test_a_kl_in_the_reward_alone_gives_no_gradient():
+    silent = Advantages(values=(np.zeros(2),))
+    assert Plain(kl_coef=0.1, kl_estimator="k1").learned(silent) == [False]
+    assert Plain(kl_coef=0.1, kl_estimator="k2").learned(silent) == [True]
+
+
+def test_the_kl_that_is_reported_has_no_gradient():
+    others = ("old_logprobs_NT", "sampled_logprobs_NT", "reference_logprobs_NT", "advantages_NT")
+    tokens = TokenTensors(
+        logprobs_NT=torch.tensor([[-1.0]], requires_grad=True),
+        mask_NT=torch.tensor([[True]]),
+        **dict.fromkeys(others, torch.tensor([[-2.0]])),
+    )
+    # k2: (-2 - -1)^2 / 2.
+    _, metrics = Plain(kl_coef=0.1, kl_estimator="k2").objective(tokens)
+    assert metrics["kl"].tolist() == [[0.5]]
+    assert not metrics["kl"].requires_grad
