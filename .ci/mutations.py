@@ -27,7 +27,6 @@ import sys
 import tempfile
 import threading
 import time
-import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -38,9 +37,10 @@ import attrs
 import pytest
 import torch  # once, before the forks, because it is slow
 from mutants import Mutant, function_code, mutants_of
+from mutations_report import equivalent, report
+from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401  likewise
 
 ROOT = Path(__file__).resolve().parents[1]
-EQUIVALENT = ROOT / ".ci" / "mutations_equivalent.toml"
 CORE = (
     *("sequences", "losses", "batching", "importance", "kl_rewards", "statistics", "credit"),
     *("supervised", "imitation", "on_policy"),
@@ -50,6 +50,8 @@ TESTS = (
     "tests/golden",
     "tests/unit/test_on_policy.py",
     "tests/unit/test_conversations.py",
+    "tests/unit/configuration/test_bounds.py",
+    "tests/unit/configuration/test_algorithm_readmes.py",
     *(f"plugins/agentgym-{name}/tests" for name in ALGORITHMS),
 )
 """Those that may catch a fault."""
@@ -305,40 +307,6 @@ def test_module(mutant: Mutant, reached: Reached) -> int:
     files = sorted(set(map(_file_of, wanted)))
     in_a_session(work, [str(ROOT / file) for file in files])
     return status[0]
-
-
-def equivalent(mutants: Sequence[Mutant], files: Sequence[Path]) -> set[tuple[str, str, str]]:
-    """File, source line and change of the faults that change no result."""
-    listed = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("mutant", [])
-    names = {str(path.relative_to(ROOT)) for path in files}
-    found = {(e["file"], e["line"], e["change"]) for e in listed if e["file"] in names}
-    if stale := found - {key(mutant) for mutant in mutants}:
-        sys.exit(f"{EQUIVALENT.name} lists what is no fault any more: {sorted(stale)}")
-    return found
-
-
-def key(mutant: Mutant) -> tuple[str, str, str]:
-    return (str(Path(mutant.path).relative_to(ROOT)), mutant.text, mutant.change)
-
-
-def report(mutants: Sequence[Mutant], left: Sequence[Mutant], same: set[Any]) -> float:
-    """Print what was caught; returns the share over all files, of which `same` were not."""
-    print("\n| file | faults | caught | change nothing |\n|---|---|---|---|")
-    for path in dict.fromkeys(mutant.path for mutant in mutants):
-        num = sum(mutant.path == path for mutant in mutants)
-        here = [mutant for mutant in left if mutant.path == path]
-        listed = sum(key(mutant) in same for mutant in here)
-        share = (num - len(here)) / num
-        print(f"| {Path(path).relative_to(ROOT)} | {num} | {share:.0%} | {listed} |")
-    share = 1 - len(left) / max(1, len(mutants))
-    print(f"| all | {len(mutants)} | {share:.1%} | {sum(key(m) in same for m in left)} |")
-    for mutant in left:
-        file, text, change = key(mutant)
-        if key(mutant) not in same:
-            print(f"\nnot caught: {file}:{mutant.line}\n  {text}\n  {change}")
-    if wrong := (same & {key(mutant) for mutant in mutants}) - {key(mutant) for mutant in left}:
-        sys.exit(f"{EQUIVALENT.name} lists what is caught: {sorted(wrong)}")
-    return share
 
 
 def all_mutants(files: Sequence[Path]) -> list[Mutant]:

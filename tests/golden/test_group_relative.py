@@ -144,15 +144,6 @@ def test_refused(options):
         GroupRelative(**options)
 
 
-def test_its_keys_have_bounds():
-    assert GroupRelative.compares_groups
-    assert GroupRelative(eps=0.0).eps == 0
-    with pytest.raises(ValueError, match="eps"):
-        GroupRelative(eps=-1e-9)
-    with pytest.raises(ValueError, match="scale"):
-        GroupRelative(scale="mean")  # pyright: ignore[reportArgumentType]
-
-
 def test_eps_is_a_millionth_of_a_reward():
     # Rewards 0 and 2e-6: the standard deviation with n - 1 is sqrt(2) 1e-6, and 1e-6 is added.
     values = first_values([outcome(0.0, episode=0), outcome(2e-6, episode=1)])
