@@ -27,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -281,6 +282,8 @@ def seconds_of(mutant: Mutant, found: dict[str, Any]) -> float:
 
 def in_a_session(work: Callable[[Session], None], paths: Sequence[str]) -> int:
     options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
+    # What is imported before the forks holds plugins of pytest, whose asserts do not matter here.
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     return int(pytest.main([*options, *paths], plugins=[Session(work)]))
 
 
@@ -346,7 +349,10 @@ def main() -> int:
         if not child:
             with (folder / "log").open("w") as log:
                 os.dup2(log.fileno(), 1)
-                in_a_session(work, test_paths())
+                try:  # leaves by no other way, which would remove the folder
+                    in_a_session(work, test_paths())
+                except BaseException:
+                    traceback.print_exc()
                 os._exit(0)
         os.waitpid(child, 0)
         if not (folder / "functions.json").exists():
