@@ -352,7 +352,9 @@ def main() -> int:
                 try:  # leaves by no other way, which would remove the folder
                     in_a_session(work, test_paths())
                 except BaseException:
-                    traceback.print_exc()
+                    traceback.print_exc(file=log)
+                sys.stdout.flush()
+                log.flush()
                 os._exit(0)
         os.waitpid(child, 0)
         if not (folder / "functions.json").exists():

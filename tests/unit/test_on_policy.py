@@ -338,8 +338,9 @@ def test_fields_have_bounds(fields):
         Plain(**fields)
 
 
-def test_a_correction_weighs_two_at_most():
-    assert Plain().correction_cap == 2.0
+@pytest.mark.parametrize("correction", ["none", "token", "sequence", "mask"])
+def test_every_correction_weighs_two_at_most(correction):
+    assert Plain(correction=correction).correction_cap == 2.0
 
 
 def test_the_policy_learns_in_every_step():
