@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 PLUGINS = sorted((ROOT / "plugins").iterdir())
 FIELDS = {
     "babyai": ["num_seeds=2"],
+    "evol": ["explored=[explore-1]"],
     "scaling-inter": ["rounds=[2, 4]", "steps_per_stage=3"],
     "scaling-inter-adaptive": ["rounds=[2, 4]"],
     "scaling-inter-linear": ["start=2", "end=4", "num_steps=3"],
