@@ -263,11 +263,16 @@ def test_functions(
 def tests_of(mutant: Mutant, reached: Reached) -> list[str]:
     """The tests that execute the statement; of a constant or a field, those beside one in the file.
 
-    A test that reads a field, or has a validator refuse one, executes no line of the file itself.
+    A test that reads a field, or has a validator refuse one, executes no line of the file itself;
+    those of the configuration do little else.
     """
     if mutant.owner is None:
         beside = {_file_of(test) for test, files in reached.items() if mutant.path in files}
-        return [test for test in reached if _file_of(test) in beside]
+        return [
+            test
+            for test in reached
+            if _file_of(test) in beside or test.startswith("tests/unit/configuration/")
+        ]
     lines = set(range(mutant.first, mutant.last + 1))
     return [test for test, files in reached.items() if lines & set(files.get(mutant.path, ()))]
 

@@ -331,7 +331,12 @@ def test_training_refuses_to_sample_from_less_than_the_policy(key, value):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"kl_estimator": "k1", "kl_coef": 0.1, "kl_target": 0.0}, {"correction_cap": 1.0}],
+    [
+        {"kl_estimator": "k1", "kl_coef": 0.1, "kl_target": 0.0},
+        {"kl_coef": 0.1, "reference_every": -1},
+        {"correction": "guessed"},
+        {"correction_cap": 1.0},
+    ],
 )
 def test_fields_have_bounds(fields):
     with pytest.raises(ValueError, match=f"'{list(fields)[-1]}' must be"):
