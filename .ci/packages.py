@@ -89,11 +89,12 @@ def try_alone(package: str, bin_: Path) -> None:
     found = json.loads(run(bin_ / "agentgym", "plugins", "--json"))
     assert not found["broken"], found["broken"]
     assert {known["package"] for known in found["registrations"]} == {"agentgym-core", package}
-    names = [known["name"] for known in found["registrations"] if known["package"] == package]
+    own = [known for known in found["registrations"] if known["package"] == package]
     has_torch = run(bin_ / "python", "-c", LOAD).strip() == "True"
     assert has_torch == (package in WITH_TORCH), f"{package} must not install torch"
-    for name in names:
-        said = run(bin_ / "agentgym", "check", name, *FIELDS.get(name, []))
+    for known in own:
+        name = known["name"]
+        said = run(bin_ / "agentgym", "check", name, "--kind", known["kind"], *FIELDS.get(name, []))
         print(f"  {said.splitlines()[-1]}", flush=True)
 
 
