@@ -8,9 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "integration"))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from test_kill import assert_equal, facts, kill_in, run_whole, start
+from tests.integration.facts import facts
+from tests.integration.test_kill import assert_equal, kill_in, run_whole, start
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ _LARGEST = 30.0
 
 def correction_weights(
     sequences: Sequence[TokenSequence],
-    trainer_logprobs: Sequence[FloatArray],
+    trainer_logprobs: Sequence[FloatArray] | None,
     correction: Correction,
     cap: float,
 ) -> tuple[tuple[FloatArray, ...], dict[str, float]]:
@@ -37,7 +37,7 @@ def correction_weights(
 
     Args:
         sequences: with the engine's log-probabilities.
-        trainer_logprobs: of the same tokens: T values for each sequence.
+        trainer_logprobs: of the same tokens: T values for each sequence; `none` reads none.
         correction: one of the module's three, or `none`, which is 1 everywhere.
         cap: above 1.
 
@@ -48,6 +48,7 @@ def correction_weights(
     """
     if correction == "none":
         return tuple(sequence.mask.astype(np.float64) for sequence in sequences), {}
+    assert trainer_logprobs is not None, "a correction compares with the trainer's logprobs"
     ratios = [
         _ratio(sequence, logprobs, whole=correction == "sequence")
         for sequence, logprobs in zip(sequences, trainer_logprobs, strict=True)

@@ -225,7 +225,8 @@ class OnPolicy(Algorithm):
         self, sequences: Sequence[TokenSequence], scores: Scores, advantages: Advantages
     ) -> tuple[tuple[FloatArray, ...], dict[str, float]]:
         """The advantages as the loss gets them: corrected for the gap to the engine."""
-        own = scores.logprobs or [sequence.logprobs for sequence in sequences]
-        weights, metrics = correction_weights(sequences, own, self.correction, self.correction_cap)
+        weights, metrics = correction_weights(
+            sequences, scores.logprobs, self.correction, self.correction_cap
+        )
         pairs = zip(weights, advantages.values, strict=True)
         return tuple(weight * value for weight, value in pairs), metrics

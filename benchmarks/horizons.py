@@ -2,7 +2,7 @@
 
     python benchmarks/horizons.py [--output runs/horizons] [--seeds 1 2 3] [--jobs 2]
 
-Prints the table of docs/horizons.md and draws docs/horizons.png. About 25 minutes on two cores;
+Prints tables and draws docs/horizons.png. About 25 minutes on two cores;
 a study that was stopped goes on with the same command.
 """
 

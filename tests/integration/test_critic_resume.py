@@ -16,8 +16,9 @@ import yaml
 from agentgym_core.catalog import Catalog
 from agentgym_core.config import load_config
 from agentgym_core.files import read_json_lines
-from agentgym_core.metrics import is_time
 from agentgym_core.train import train
+
+from .facts import facts
 
 SMALL = Path(__file__).with_name("small_textcraft.yaml")
 PPO = {"use": "ppo", "num_minibatches": 2, "critic_warmup": 2, "kl_coef": 0.01,
@@ -53,18 +54,6 @@ def config_in(folder, shared):
 def run(folder, shared):
     config = load_config(config_in(folder, shared), [], Catalog.installed())
     return asyncio.run(train(config, lambda row: None))
-
-
-def facts(folder):
-    """Everything that a run wrote down, but for times."""
-    files = [folder / "metrics.jsonl", *sorted(folder.glob("rollouts/*/*.jsonl"))]
-    return {
-        str(file.relative_to(folder)): [
-            {key: value for key, value in row.items() if not is_time(key)}
-            for row in read_json_lines(file)
-        ]
-        for file in files
-    }
 
 
 def assert_equal(folder, whole):

@@ -17,9 +17,9 @@ import pytest
 
 from agentgym_core.catalog import Catalog
 from agentgym_core.config import load_config
-from agentgym_core.files import read_json_lines
-from agentgym_core.metrics import is_time
 from agentgym_core.train import train
+
+from .facts import facts
 
 CONFIG = """
 name: killed
@@ -52,18 +52,6 @@ limits: {max_prompt_tokens: 200, max_response_tokens: 200, max_tokens: 8}
 training: {num_steps: 12, tasks_per_step: 3, group_size: 2, save_every: 2, keep_checkpoints: 2}
 evaluation: {every: 3, num_tasks: 2, max_rounds: 4}
 """
-
-
-def facts(folder: Path) -> dict[str, list]:
-    """Everything that a run wrote down, but for times."""
-    files = [folder / "metrics.jsonl", *sorted(folder.glob("rollouts/*/*.jsonl"))]
-    return {
-        str(file.relative_to(folder)): [
-            {key: value for key, value in row.items() if not is_time(key)}
-            for row in read_json_lines(file)
-        ]
-        for file in files
-    }
 
 
 def run_whole(folder: Path, name: str = "whole") -> Path:

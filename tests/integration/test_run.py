@@ -19,8 +19,9 @@ from agentgym_core.cli import main
 from agentgym_core.config import load_config
 from agentgym_core.errors import ConfigError, TooManyFailures
 from agentgym_core.files import read_json_lines
-from agentgym_core.metrics import is_time
 from agentgym_core.train import train
+
+from .facts import facts
 
 SMALL = Path(__file__).with_name("small_textcraft.yaml")
 CONFIG = (
@@ -56,18 +57,6 @@ def config_file(tmp_path):
 def run(path, *overrides):
     config = load_config(path, [f"output={path.parent / 'runs'}", *overrides], Catalog.installed())
     return asyncio.run(train(config, lambda row: None))
-
-
-def facts(folder: Path) -> dict[str, list]:
-    """Everything that a run wrote down, but for times."""
-    files = [folder / "metrics.jsonl", *sorted(folder.glob("rollouts/*/*.jsonl"))]
-    return {
-        str(file.relative_to(folder)): [
-            {key: value for key, value in row.items() if not is_time(key)}
-            for row in read_json_lines(file)
-        ]
-        for file in files
-    }
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,9 @@ from agentgym_core.config import load_config
 from agentgym_core.errors import ConfigError
 from agentgym_core.files import read_json_lines
 from agentgym_core.fork import fork
-from agentgym_core.metrics import is_time
 from agentgym_core.train import train
+
+from .facts import facts
 
 SMALL = Path(__file__).with_name("small_textcraft.yaml")
 CONFIG = f"""
@@ -60,18 +61,6 @@ def config_in(folder, *overrides):
 
 def run(folder, *overrides):
     return asyncio.run(train(config_in(folder, *overrides), lambda row: None))
-
-
-def facts(folder):
-    """Everything that a run wrote down, but for times."""
-    files = [folder / "metrics.jsonl", *sorted(folder.glob("rollouts/*/*.jsonl"))]
-    return {
-        str(file.relative_to(folder)): [
-            {key: value for key, value in row.items() if not is_time(key)}
-            for row in read_json_lines(file)
-        ]
-        for file in files
-    }
 
 
 def steps_of(folder, stage):
