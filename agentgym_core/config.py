@@ -181,7 +181,7 @@ def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{stage.path('engine')}: {error}") from error
     parts["advantage"] = None
-    block = _advantage_block(stage.values, parts["algorithm"])
+    block = _advantage_block(stage, parts["algorithm"], _use(blocks["algorithm"]))
     if block is not None:
         blocks["advantage"] = block
         parts["advantage"] = catalog.build("advantage", block, stage.path("advantage"))
@@ -214,14 +214,22 @@ def _build_stage(stage: StageDocument, catalog: Catalog) -> dict[str, Any]:
 def _check_critic(
     stage: StageDocument, parts: Mapping[str, Any], blocks: Mapping[str, Any]
 ) -> None:
-    """A critic that nothing gives targets to would be trained on nothing."""
-    advantage = parts["advantage"]
-    wanted = "values" in parts["algorithm"].needs
-    if advantage is not None and wanted and "values" not in advantage.needs:
+    """A critic needs targets, which the estimator gives, and a loss, which the algorithm has."""
+    if parts["advantage"] is None:
+        return
+    trained, read = ("values" in parts[key].needs for key in ("algorithm", "advantage"))
+    algorithm, advantage = _use(blocks["algorithm"]), _use(blocks["advantage"])
+    if trained and not read:
         raise ConfigError(
-            f"{stage.path('advantage')}: {_use(blocks['algorithm'])} trains a critic, for which "
-            f"{_use(blocks['advantage'])} has no use and gives no targets: choose an estimator "
-            "that learns from values, such as gae, or an algorithm without a critic"
+            f"{stage.path('advantage')}: {algorithm} trains a critic, for which {advantage} has no "
+            "use and gives no targets: choose an estimator that learns from values, such as gae, "
+            "or an algorithm without a critic"
+        )
+    if read and not trained:
+        raise ConfigError(
+            f"{stage.path('advantage')}: {advantage} reads the values of a critic, and {algorithm} "
+            "trains none: choose an algorithm that does, such as ppo, or an estimator that needs "
+            "no critic"
         )
 
 
@@ -247,10 +255,16 @@ def _seed(value: Any, path: str) -> int:
     return seed
 
 
-def _advantage_block(values: Document, algorithm: Algorithm) -> Any:
+def _advantage_block(stage: StageDocument, algorithm: Algorithm, use: str) -> Any:
     """What is given, or the algorithm's default; None if it is switched off or there is none."""
     default: str | None = getattr(type(algorithm), "default_advantage", None)
-    block = values.get("advantage", default)
+    block = stage.values.get("advantage", default)
+    if default is None and not isinstance(algorithm, OnPolicy):
+        if block is not None and (stage.index is None or "advantage" in stage.own):
+            raise ConfigError(
+                f"{stage.path('advantage')}: {use} learns without advantages: leave the key out"
+            )
+        return None  # what the run says is for its other stages
     if is_block(block) and "use" not in block and default is not None:
         return {"use": default, **block}
     return block

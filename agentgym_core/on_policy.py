@@ -23,6 +23,7 @@ from agentgym_core.losses import (  # pyright: ignore[reportUnknownVariableType]
 )
 from agentgym_core.protocols import Algorithm, Engine, State, StepReport
 from agentgym_core.sequences import to_sequences
+from agentgym_core.settings import refuse_idle
 from agentgym_core.statistics import episode_metrics, sampling_gap
 from agentgym_core.types import (
     Advantages,
@@ -72,10 +73,10 @@ class OnPolicy(Algorithm):
                 "kl_target adapts the coefficient of a KL in the reward: it needs `kl_estimator: "
                 "k1` and a `kl_coef` above 0 to begin with"
             )
-        if self.reference_every and not self.kl_coef:
-            raise ValueError(
-                "reference_every has no effect without a reference: give `kl_coef`, or leave it out"
-            )
+        if not self.kl_coef:
+            refuse_idle(self, ("kl_estimator", "reference_every"), "with kl_coef: 0")
+        if self.correction == "none":
+            refuse_idle(self, ("correction_cap",), "with correction: none")
         if self.correction != "none" and self.old_logprobs == "sampled":
             raise ValueError(
                 f"correction '{self.correction}' compares the trainer's logprobs with the "

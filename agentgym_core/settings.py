@@ -1,7 +1,7 @@
 """The blocks `limits`, `training` and `evaluation`: plain numbers that the run loop obeys."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 import attrs
 
@@ -14,6 +14,18 @@ def at_least(minimum: int) -> Callable[[Any, "attrs.Attribute[int]", int], None]
             raise ValueError(f"{field.name} must be at least {minimum}, got {value}")
 
     return validate
+
+
+def refuse_idle(component: object, keys: Iterable[str], why: str) -> None:
+    """Refuse fields that were set though nothing reads them.
+
+    Raises:
+        ValueError: one of them is not its default; the message names it, and says `why`.
+    """
+    fields = attrs.fields_dict(cast("type[Any]", type(component)))
+    for key in keys:
+        if getattr(component, key) != fields[key].default:
+            raise ValueError(f"{key} has no effect {why}: leave it out, or change that")
 
 
 def _positive(_: Any, field: "attrs.Attribute[float]", value: float) -> None:

@@ -5,7 +5,6 @@ that names the value's path in the YAML file. The one leniency is a float writte
 YAML reads as text.
 """
 
-import math
 import re
 import types
 import typing
@@ -22,6 +21,8 @@ from agentgym_core.wording import did_you_mean, one_line, shown
 T = TypeVar("T")
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_LARGEST = (2 - 2**-23) * 2.0**127
+"""Of a 32-bit float, in which most is computed: beyond are overflows, infinities and NaN."""
 
 
 @attrs.frozen
@@ -37,8 +38,8 @@ def _is_whole_number(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, str):
-        return _NUMBER.fullmatch(value) is not None
-    return _is_whole_number(value) or (isinstance(value, float) and not math.isnan(value))
+        return _NUMBER.fullmatch(value) is not None and abs(float(value)) <= _LARGEST
+    return (_is_whole_number(value) or isinstance(value, float)) and abs(value) <= _LARGEST
 
 
 def _is_text(value: Any) -> bool:
@@ -212,6 +213,8 @@ def _mismatch(annotation: Any, value: Any, path: str) -> str:
     origin, choices = _origin(annotation)
     if origin is Literal and isinstance(value, str):
         return f"{message}.{near}" if (near := did_you_mean(value, map(str, choices))) else message
+    if annotation is float and isinstance(value, float):
+        return f"{message}. It must be finite as a 32-bit float"
     if annotation is str and value is not None and not isinstance(value, Mapping | list):
         return f"{message}. Put it in quotes"
     return message

@@ -1,9 +1,11 @@
 """What an agent does when the context is full."""
 
 from collections.abc import Iterable
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import attrs
+
+from agentgym_core.settings import refuse_idle
 
 WhenFull = Literal["stop", "drop", "summarise"]
 
@@ -11,18 +13,6 @@ WhenFull = Literal["stop", "drop", "summarise"]
 def _is_share(_: Any, field: "attrs.Attribute[float]", value: float) -> None:
     if not 0 <= value <= 1:
         raise ValueError(f"{field.name} is a share from 0 to 1, got {value:g}")
-
-
-def refuse_idle(component: object, keys: Iterable[str], why: str) -> None:
-    """Refuse fields that were set though nothing reads them.
-
-    Raises:
-        ValueError: one of them is not its default; the message names it, and says `why`.
-    """
-    fields = attrs.fields_dict(cast("type[Any]", type(component)))
-    for key in keys:
-        if getattr(component, key) != fields[key].default:
-            raise ValueError(f"{key} has no effect {why}: leave it out, or change that")
 
 
 def refuse_blank(component: object, keys: Iterable[str]) -> None:

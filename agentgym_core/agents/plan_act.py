@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import attrs
 
-from agentgym_core.agents.context import Context, policy_of, refuse_blank, refuse_idle
+from agentgym_core.agents.context import Context, policy_of, refuse_blank
 from agentgym_core.agents.conversation import Conversation, instructions
 from agentgym_core.protocols import Agent, Handler, MeteredSession
-from agentgym_core.settings import at_least
+from agentgym_core.settings import at_least, refuse_idle
 from agentgym_core.types import Message, Round, Task
 
 

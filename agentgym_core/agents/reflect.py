@@ -8,10 +8,10 @@ from collections import Counter
 
 import attrs
 
-from agentgym_core.agents.context import Context, refuse_blank, refuse_idle
+from agentgym_core.agents.context import Context, refuse_blank
 from agentgym_core.agents.conversation import Conversation, instructions
 from agentgym_core.protocols import Agent, Handler, MeteredSession
-from agentgym_core.settings import at_least
+from agentgym_core.settings import at_least, refuse_idle
 from agentgym_core.types import Message, Observation, Task
 
 

@@ -120,7 +120,8 @@ class Algorithm(Protocol):
     """How a run learns."""
 
     default_advantage: ClassVar[str | None] = None
-    """Name of the advantage estimator that goes with it where the run names none."""
+    """Name of the advantage estimator that goes with it where the run names none. An algorithm that
+    has no such name, and is no `OnPolicy`, learns without advantages."""
 
     @property
     def needs(self) -> frozenset[str]:

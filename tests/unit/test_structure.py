@@ -100,7 +100,11 @@ def test_values_that_fit(annotation, value, expected):
         (int, None, "expected a whole number, got nothing"),
         (float, "fast", "expected a number, got 'fast'"),
         (float, "nan", "expected a number, got 'nan'"),
-        (float, float("nan"), "expected a number, got nan"),
+        (float, float("nan"), "expected a number, got nan. It must be finite as a 32-bit float"),
+        (float, float("-inf"), "expected a number, got -inf. It must be finite as a 32-bit float"),
+        (float, 3.41e38, "expected a number, got 3.41e+38. It must be finite as a 32-bit float"),
+        (float, -(10**39), "expected a number, got -1000000000000000000000000000000000000000"),
+        (float, "1e999", "expected a number, got '1e999'"),
         (float, True, "expected a number, got True"),
         (bool, 1, "expected true or false, got 1"),
         (bool, "true", "expected true or false, got 'true'"),
@@ -213,14 +217,13 @@ def test_an_annotation_that_does_not_resolve_is_the_plugins_fault():
         structure(Lost, {"number": 1}, "lost")
 
 
+finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
 bicycles = st.builds(
     Bicycle,
     name=st.text(),
-    wheels=st.lists(st.builds(Wheel, spokes=st.integers(), width=st.floats(allow_nan=False))).map(
-        tuple
-    ),
+    wheels=st.lists(st.builds(Wheel, spokes=st.integers(), width=finite)).map(tuple),
     gears=st.none() | st.tuples(st.integers(), st.integers()),
-    weight=st.floats(allow_nan=False),
+    weight=finite,
     mode=st.sampled_from(["road", "trail"]),
     parts=st.dictionaries(
         st.text(), st.builds(Wheel, spokes=st.integers()) | st.builds(Pedal, grip=st.text())

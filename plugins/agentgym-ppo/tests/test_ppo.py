@@ -68,13 +68,11 @@ def test_the_critic_learns_alone_in_the_warm_up():
     assert not PPO().critic_only(0)
 
 
-def test_an_estimator_without_targets_is_refused_before_anything_is_played():
-    class Blind:
-        needs = frozenset()
-
-    with pytest.raises(ValueError, match=r"Blind gives it no targets: .*such as `gae`"):
-        asyncio.run(PPO().prepare(SimpleNamespace(advantage=Blind())))
-    asyncio.run(PPO().prepare(SimpleNamespace(advantage=GAE())))
+@pytest.mark.parametrize(("num_steps", "warned"), [(3, True), (4, True), (5, False), (0, False)])
+def test_a_warm_up_that_lasts_to_the_end_is_pointed_out(num_steps, warned, caplog):
+    run = SimpleNamespace(config=SimpleNamespace(training=SimpleNamespace(num_steps=num_steps)))
+    asyncio.run(PPO(critic_warmup=4).prepare(run))
+    assert ("the policy stays as it is" in caplog.text) is warned
 
 
 @pytest.mark.parametrize(

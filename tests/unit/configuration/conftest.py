@@ -23,6 +23,7 @@ class Maze(Environment):
 @attrs.frozen(kw_only=True)
 class Credit:
     scale: float = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset()
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +51,7 @@ class Growing:
 @attrs.frozen(kw_only=True)
 class Part:
     learning_rate: float = 1e-3
+    needs: ClassVar[frozenset[str]] = frozenset()
 
 
 @attrs.frozen(kw_only=True)

@@ -108,7 +108,7 @@ from .conftest import BASE, with_block
         ),
         (
             "reward: [success, {use: success, weight: .inf}]",
-            "reward.1: weight must be finite, got inf",
+            "reward.1.weight: expected a number, got inf. It must be finite as a 32-bit float",
         ),
         ("reward: {use: success, weight: big}", "reward.weight: expected a number, got 'big'"),
         (

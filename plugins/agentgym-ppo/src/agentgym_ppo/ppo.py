@@ -16,6 +16,7 @@ V_old that of before the step, and R its target (`agentgym_ppo.gae`). Departures
   gradient.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -25,6 +26,8 @@ from attrs.validators import ge, gt, le, optional
 from agentgym_core.losses import clipped_surrogate, clipped_value_loss
 from agentgym_core.on_policy import OnPolicy
 from agentgym_core.types import TokenTensors
+
+log = logging.getLogger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -50,11 +53,14 @@ class PPO(OnPolicy):
         return super().needs | {"values"}
 
     async def prepare(self, run: Any) -> None:
-        """Refuse an estimator that gives the critic nothing to learn."""
-        if "values" not in run.advantage.needs:
-            raise ValueError(
-                f"ppo teaches a critic, and {type(run.advantage).__name__} gives it no targets: "
-                "use an advantage with a critic, such as `gae`, or the algorithm `grpo`"
+        """Warn where the policy never learns."""
+        num_steps = run.config.training.num_steps
+        if 0 < num_steps <= self.critic_warmup:
+            log.warning(
+                "critic_warmup is %d and num_steps %d: the critic alone learns, and the policy "
+                "stays as it is",
+                self.critic_warmup,
+                num_steps,
             )
 
     def critic_only(self, step: int) -> bool:
