@@ -128,10 +128,16 @@ def latest_until(folder: Path, last_step: int | None) -> Checkpoint | None:
 
 
 def keep_last(folder: Path, num: int, best: int | None = None) -> None:
-    """Remove all but the last `num` checkpoints of a stage, and but that of the `best` step."""
+    """Remove all but the last `num` checkpoints of a stage, and but that of the `best` step.
+
+    Each is put aside first: what a kill leaves of it is no checkpoint, but a leftover.
+    """
     for path in _steps(folder)[:-num]:
         if _step(path) != best:
-            shutil.rmtree(path, ignore_errors=True)
+            aside = path.with_name(f".{path.name}.old")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def _steps(folder: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ async def _train(run: Run) -> None:
         raise
     if step > saved:
         _save(run, checkpoints, step)
+    _prune(run, checkpoints, run.best())  # a kill may have come between the last save and this
     policy = run.folder / "policies" / run.config.name
     try:
         write_together(run.ranks, policy, run.trainer.export)
@@ -150,6 +152,10 @@ def _save(run: Run, checkpoints: Path, step: int) -> None:
     with run.player.table.progress.waiting(f"the checkpoint of step {step}"):
         state = {**run.state(), "best": best}
         checkpoint.save(checkpoints, step, state, run.trainer, run.ranks)
+    _prune(run, checkpoints, best)
+
+
+def _prune(run: Run, checkpoints: Path, best: Mapping[str, Any] | None) -> None:
     keep = run.config.training.keep_checkpoints
     if keep is not None and run.ranks.rank == 0:
         checkpoint.keep_last(checkpoints, keep, best["step"] if best else None)

@@ -18,7 +18,8 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
         as `dropped/engine-failed`; by cause as well, how many tries failed and were played anew,
         `retried/<cause>`; causes that did not occur are left out. If there are
         episodes, their means: `success` (of the first attempt), `success_best` (of any attempt),
-        `attempts`, `reward`, `rounds` (actions taken), `tokens` (sampled);
+        `attempts`, `reward`, `rounds` (actions taken), `tokens` (sampled), `contexts` (that it was
+        played in);
         the standard deviation `reward_std`; the shares `horizon_cut` and `tokens_cut` that ended
         out of rounds or tokens; `format_errors`, the share of turns whose reply did not name an
         action; for each named part of the reward the mean of its sum, `reward/<name>`; and for
@@ -50,6 +51,7 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "reward_std": float(np.std([episode.reward for episode in episodes])),
         "rounds": mean(lambda episode: episode.num_rounds),
         "tokens": mean(lambda episode: episode.num_tokens),
+        "contexts": mean(lambda episode: len({turn.sequence for turn in episode.turns})),
         "horizon_cut": mean(lambda episode: episode.ending is Ending.OUT_OF_ROUNDS),
         "tokens_cut": mean(lambda episode: episode.ending is Ending.OUT_OF_TOKENS),
         "format_errors": sum(turn.format_error for turn in turns) / max(1, len(turns)),

@@ -8,9 +8,9 @@ from agentgym_core.statistics import episode_metrics, pass_at_k, sampling_gap, w
 from agentgym_core.types import Ending, Episode, Group, Scores, Task, TokenSequence, Turn
 
 
-def turn(num_tokens, *, reward=0.0, rounds=1, format_error=False, rewards=None):
+def turn(num_tokens, *, sequence=0, reward=0.0, rounds=1, format_error=False, rewards=None):
     return Turn(
-        sequence=0,
+        sequence=sequence,
         prompt_ids=(1,),
         token_ids=(2,) * num_tokens,
         logprobs=(-1.0,) * num_tokens,
@@ -49,11 +49,11 @@ def group(*episodes, num_failed=0):
 def test_episode_metrics_by_hand():
     groups = [
         group(
-            # reward 1.5, 2 rounds, 5 tokens, 3 turns of which one thought
+            # reward 1.5, 2 rounds, 5 tokens, 2 contexts, 3 turns of which one thought
             episode(
                 turn(1, reward=0.5, rewards={"craft": 0.5}),
                 turn(3, rounds=0),
-                turn(1, reward=1.0, rewards={"craft": 0.5, "goal": 1.0}),
+                turn(1, sequence=1, reward=1.0, rewards={"craft": 0.5, "goal": 1.0}),
                 success=True,
             ),
             # reward -0.5, 1 round, 2 tokens, 1 turn
@@ -78,6 +78,7 @@ def test_episode_metrics_by_hand():
             "reward_std": 0.5625**0.5,
             "rounds": (2 + 1 + 2 + 0) / 4,
             "tokens": (5 + 2 + 8 + 0) / 4,
+            "contexts": (2 + 1 + 1 + 0) / 4,
             "horizon_cut": 1 / 4,
             "tokens_cut": 2 / 4,
             "format_errors": 1 / 6,

@@ -117,6 +117,18 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_is_not(whole, tmp
     assert not [*folder.glob("checkpoints/*/.*"), *folder.glob("rollouts/*/.*")]
 
 
+def test_a_kill_while_checkpoints_are_removed_leaves_none_behind(tmp_path):
+    folder = run_whole(tmp_path)
+    stage = folder / "checkpoints" / "grpo"
+    kept = sorted(path.name for path in stage.iterdir())
+    shutil.copytree(stage / "step-000010", stage / "step-000004")
+    shutil.copytree(stage / "step-000010", stage / ".step-000002.old")
+    shutil.rmtree(folder / "policies" / "grpo")
+    run_whole(tmp_path)
+    assert sorted(path.name for path in stage.iterdir()) == kept
+    assert (folder / "policies" / "grpo").exists()
+
+
 @pytest.fixture(scope="module")
 def every_step(tmp_path_factory):
     """The same run with all its checkpoints."""

@@ -81,6 +81,17 @@ def test_checkpoints(tmp_path):
     assert latest_until(tmp_path, 9).step == 3
 
 
+def test_a_checkpoint_is_put_aside_before_it_is_removed(tmp_path, monkeypatch):
+    for step in (1, 2):
+        save(tmp_path, step, {}, FakeTrainer())
+    monkeypatch.setattr("shutil.rmtree", lambda *args, **options: None)  # a kill
+    keep_last(tmp_path, 1)
+    monkeypatch.undo()
+    assert names(tmp_path) == [".step-000001.old", "step-000002"]
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["step-000002"]
+
+
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 

@@ -14,6 +14,7 @@ another horizon is another quantity. The horizon never falls: what a longer one 
 known at once, what it teaches is not, so going back would chase the dip that follows every move.
 """
 
+import logging
 from collections.abc import Sequence
 
 import attrs
@@ -21,6 +22,8 @@ from attrs.validators import ge, gt, le, optional
 
 from agentgym_core.protocols import RoundScheduler, State, StepReport
 from agentgym_scaling_inter.stages import check_stages
+
+log = logging.getLogger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -71,11 +74,13 @@ class AdaptiveRoundsScheduler(RoundScheduler):
             return state
         success = [*state["success"], report.metrics["success"]][-2 * self.window :]
         cut = [*state["cut"], report.metrics.get("horizon_cut", 0.0)][-self.window :]
-        seen = self._plateau(success) or self._binding(cut)
-        seen_for = state["seen_for"] + 1 if seen else 0
+        sign = self._sign(success, cut)
+        seen_for = state["seen_for"] + 1 if sign else 0
         steps = state["steps"] + 1
         shortest = 2 * self.window if self.min_steps is None else self.min_steps
         if steps >= shortest and seen_for >= self.patience:
+            longer = self.rounds[state["stage"] + 1]
+            log.info("after step %d the horizon grows to %d: %s", report.step + 1, longer, sign)
             return _beginning(stage=state["stage"] + 1)
         return {
             "stage": state["stage"],
@@ -85,13 +90,14 @@ class AdaptiveRoundsScheduler(RoundScheduler):
             "cut": cut,
         }
 
-    def _plateau(self, success: Sequence[float]) -> bool:
+    def _sign(self, success: Sequence[float], cut: Sequence[float]) -> str:
+        """What says that this horizon has nothing to teach, in words; nothing if nothing does."""
+        if len(cut) == self.window and _mean(cut) > self.cut_threshold:
+            return f"the present one cuts {_mean(cut):.0%} of the episodes"
         if len(success) < 2 * self.window:
-            return False
-        return _mean(success[self.window :]) - _mean(success[: self.window]) < self.min_gain
-
-    def _binding(self, cut: Sequence[float]) -> bool:
-        return len(cut) == self.window and _mean(cut) > self.cut_threshold
+            return ""
+        before, now = _mean(success[: self.window]), _mean(success[self.window :])
+        return f"success was {before:.3f} and is {now:.3f}" if now - before < self.min_gain else ""
 
 
 def _beginning(stage: int) -> State:
