@@ -117,24 +117,8 @@ def lesson_weights(lessons: Sequence[Lesson]) -> tuple[FloatArray, ...]:
 
 def to_lessons(run: Any, conversations: Sequence[Conversation], weight: float) -> list[Lesson]:
     """Conversations as the run's policy meets them; says how many go beyond `limits`."""
-    limits = run.config.limits
-    found = [
-        tuple(to_supervised(run.renderer, conversation.messages, 0, limits))
-        for conversation in conversations
-    ]
-    warn_of_cut(conversations, found)
-    return [Lesson(sequences=sequences, weight=weight) for sequences in found]
-
-
-def warn_of_cut(
-    conversations: Sequence[Conversation], found: Sequence[Sequence[TokenSequence]]
-) -> None:
-    """Say how many demonstrations go beyond what an episode may take."""
-    cut = sum(
-        len({turn for sequence in sequences for turn in sequence.turns.tolist()} - {-1})
-        < sum(message.role == "assistant" for message in conversation.messages)
-        for conversation, sequences in zip(conversations, found, strict=True)
-    )
+    found = [render(run, conversation) for conversation in conversations]
+    cut = sum(map(is_cut, conversations, found))
     if cut:
         log.warning(
             "%d of %d demonstrations do not fit limits.max_prompt_tokens and "
@@ -142,6 +126,26 @@ def warn_of_cut(
             cut,
             len(found),
         )
+    return [Lesson(sequences=sequences, weight=weight) for sequences in found]
+
+
+def render(run: Any, conversation: Conversation, number: int = 0) -> tuple[TokenSequence, ...]:
+    """A conversation as the run's policy meets it, with `number` as its episode and group.
+
+    Raises:
+        ValueError: the chat template refuses it; says where it stands.
+    """
+    limits = run.config.limits
+    try:
+        return tuple(to_supervised(run.renderer, conversation.messages, number, limits))
+    except ValueError as error:
+        raise ValueError(f"{conversation.place}: {error}") from error
+
+
+def is_cut(conversation: Conversation, sequences: Sequence[TokenSequence]) -> bool:
+    """Whether what was rendered of it lacks turns that go beyond `limits`."""
+    turns = {turn for sequence in sequences for turn in sequence.turns.tolist()} - {-1}
+    return len(turns) < sum(message.role == "assistant" for message in conversation.messages)
 
 
 def _numbered(lesson: Lesson, number: int) -> Lesson:

@@ -28,7 +28,7 @@ def to_supervised(
     pending: list[Message] = []
     prompt: Prompt | None = None
     reply_ids: tuple[int, ...] = ()
-    turn = room = 0
+    turn = room = length = 0
     for message in messages:
         if message.role != "assistant":
             pending.append(message)
@@ -44,7 +44,11 @@ def to_supervised(
         if turn == 0:
             fits = len(ids) <= limits.max_prompt_tokens
             room = len(ids) + limits.max_response_tokens if fits else 0
+        length = len(ids) + (length if extends else 0)
+        if length > room:  # nor do longer prompts fit, of which there may be thousands
+            break
         contexts[-1].add(ids, reply_ids, loss=message.loss, turn=turn, room=room)
+        length += len(reply_ids)
         pending.clear()
         turn += 1
     return [context.sequence(number) for context in contexts if context.token_ids]

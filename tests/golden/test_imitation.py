@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from agentgym_core.conversations import Conversation
-from agentgym_core.imitation import Imitation, Lesson, lesson_weights, warn_of_cut
+from agentgym_core.imitation import Imitation, Lesson, is_cut, lesson_weights, to_lessons
+from agentgym_core.renderer import Renderer
+from agentgym_core.settings import Limits
 from agentgym_core.testing.backend import RecordingTrainer
+from agentgym_core.testing.tokenizers import CHATML, NO_SYSTEM, byte_tokenizer
 from agentgym_core.types import Message, TokenSequence, TokenTensors
 
 
@@ -114,10 +117,30 @@ def test_a_lesson_weighs_one_and_a_step_has_sixteen():
 def test_demonstrations_whose_turns_do_not_all_fit_are_counted(caplog):
     talk = tuple(Message(role, "a") for role in ("system", "user", "assistant"))
     short, long = Conversation(messages=talk), Conversation(messages=talk + talk[1:])
-    warn_of_cut([short], [[sequence([0, 1])]])
+    assert not is_cut(short, [sequence([0, 1])])
+    assert is_cut(long, [sequence([0, 1])])
+    assert is_cut(short, [])
+    limits = Limits(max_prompt_tokens=99, max_response_tokens=20, max_tokens=9)
+    renderer = Renderer(byte_tokenizer(CHATML))
+    run = SimpleNamespace(renderer=renderer, config=SimpleNamespace(limits=limits))
+    assert [len(lesson.sequences) for lesson in to_lessons(run, [short], 0.5)] == [1]
     assert not caplog.records
-    warn_of_cut([short, long], [[sequence([0, 1])], [sequence([0, 1])]])
+    lessons = to_lessons(run, [short, long], 0.5)
+    assert [lesson.weight for lesson in lessons] == [0.5, 0.5]
+    assert [lesson.num_learned for lesson in lessons] == [2, 2]
     assert caplog.messages == [
         "1 of 2 demonstrations do not fit limits.max_prompt_tokens and "
         "limits.max_response_tokens: the turns beyond are not learned"
     ]
+
+
+def test_what_the_template_refuses_is_named_with_its_place():
+    renderer = Renderer(byte_tokenizer(NO_SYSTEM))
+    limits = Limits(max_prompt_tokens=99, max_response_tokens=20, max_tokens=9)
+    run = SimpleNamespace(renderer=renderer, config=SimpleNamespace(limits=limits))
+    backwards = Conversation(
+        messages=(Message("assistant", "a"), Message("user", "b"), Message("assistant", "c")),
+        place="talk.jsonl:7",
+    )
+    with pytest.raises(ValueError, match=r"^talk\.jsonl:7: the chat template refuses the roles"):
+        to_lessons(run, [backwards], 1.0)

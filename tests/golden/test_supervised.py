@@ -97,6 +97,17 @@ def test_turns_at_which_play_would_be_cut_are_left_out(prompt, response, turns):
     assert kept == ([] if turns is None else [turns])
 
 
+def test_what_comes_after_the_first_prompt_that_does_not_fit_is_not_even_rendered(monkeypatch):
+    renderer = Renderer(byte_tokenizer(CHATML))
+    rendered = []
+    extend = renderer.extend
+    monkeypatch.setattr(renderer, "extend", lambda *given: rendered.append(1) or extend(*given))
+    limits = Limits(max_prompt_tokens=21, max_response_tokens=28, max_tokens=1)
+    (sequence,) = to_supervised(renderer, DIALOGUE[:2] * 50, 0, limits)
+    assert set(sequence.turns.tolist()) == {-1, 0, 1}
+    assert len(rendered) == 2
+
+
 def test_a_demonstration_has_no_rewards_and_was_sampled_by_no_policy():
     (sequence,) = to_supervised(Renderer(byte_tokenizer(CHATML)), DIALOGUE, 0, LIMITS)
     assert not sequence.rewards.any()

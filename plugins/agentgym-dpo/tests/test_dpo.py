@@ -332,9 +332,14 @@ def test_a_reply_with_loss_false_is_not_learned(tmp_path):
 def test_a_pair_that_does_not_fit_is_said_and_left_out(tmp_path, caplog):
     long = {"role": "user", "content": "go" * 40}
     fits = {"chosen": [ASK, say("a")], "rejected": [ASK, say("b")]}
-    _, found = prepare(tmp_path, {"chosen": [long, say("a")], "rejected": [long, say("b")]}, fits)
+    long_task = {"chosen": [long, say("a")], "rejected": [long, say("b")]}
+    one_long = {"chosen": [ASK, say("a"), long, say("c")], "rejected": [ASK, say("b")]}
+    other_long = {"chosen": [ASK, say("a")], "rejected": [ASK, say("b" * 90)]}
+    _, found = prepare(tmp_path, long_task, fits, one_long, other_long)
     assert found.pairs == ((2, 3),)
-    assert "2 of 4 demonstrations do not fit limits" in caplog.text
+    assert "3 of 4 pairs are left out: a side of theirs does not fit limits" in caplog.text
+    with pytest.raises(ValueError, match="no pairs to learn from: none of the rows fits `limits`"):
+        prepare(tmp_path, long_task)
 
 
 @pytest.mark.parametrize(
@@ -345,8 +350,13 @@ def test_a_pair_that_does_not_fit_is_said_and_left_out(tmp_path, caplog):
         ({"chosen": "a", "rejected": "b"}, "TypeError: 'a' is no list"),
         ([3], r"pairs.jsonl:1: expected .*got 3"),
         (
-            {"chosen": [ASK, say("a", loss=False)], "rejected": [ASK, say("b", loss=False)]},
-            "no pairs to learn from: the assistant says nothing",
+            {"chosen": [ASK, say("a", loss=False)], "rejected": [ASK, say("b")]},
+            "pairs.jsonl:1: nothing is learned of `chosen`",
+        ),
+        ({"prompt": [ASK], "chosen": [say("a")], "rejected": []}, "is learned of `rejected`"),
+        (
+            {"chosen": [ASK, say("a")], "rejected": [ASK, ASK, say("b")]},
+            "pairs.jsonl:1: .* begin differently: a pair is of one task",
         ),
     ],
 )

@@ -200,3 +200,7 @@ def test_exploring_plays_and_does_not_learn():
     assert published == [7]
     assert report.metrics["success"] == 0.5
     assert "loss" not in report.metrics
+
+
+def test_exploration_may_be_greedy():
+    assert Explore().training_temperature(0.0) == 1.0

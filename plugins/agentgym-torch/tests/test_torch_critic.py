@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from agentgym_core import hf
+from agentgym_core.errors import ConfigError
 from agentgym_core.model import ModelConfig, ScratchModel
 from agentgym_core.types import TokenSequence
 from agentgym_torch.backend import TorchBackend
@@ -385,6 +386,8 @@ def test_a_critic_of_another_model(start_trainer, model, training, rows, tmp_pat
     assert trainer._critic.state()["head.weight"].shape == (1, 16)
     assert trainer._critic.trunk.config.num_hidden_layers == 1
     trainer.update(training.batch(rows(3)), both_losses)
+    with pytest.raises(ConfigError, match=r"^backend\.critic\.path: .*nowhere"):
+        start_trainer({"needs": VALUES}, critic=CriticOptions(path=str(tmp_path / "nowhere")))
     hf.build_scratch(sizes, ["waa"], tmp_path / "narrow", seed=3)
     with pytest.raises(ValueError, match=r"critic: .*narrow\) knows \d+ tokens and the policy"):
         start_trainer({"needs": VALUES}, critic=CriticOptions(path=str(tmp_path / "narrow")))

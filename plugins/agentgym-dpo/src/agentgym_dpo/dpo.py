@@ -100,7 +100,7 @@ class DPO(Algorithm):
             return None
         if self.data is not None:
             found = pairs_of_files(run, self.data)
-            lack = "the assistant says nothing in them that is learned and fits `limits`"
+            lack = "none of the rows fits `limits` with both of its sides"
         else:
             groups = explored_groups(run, self.explored)
             found = pairs_of_groups(groups, self.pairing, self.margin)

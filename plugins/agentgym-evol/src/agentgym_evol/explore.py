@@ -17,6 +17,11 @@ from agentgym_core.statistics import episode_metrics
 class Explore(Algorithm):
     """Plays, and learns nothing."""
 
+    def training_temperature(self, sampling_temperature: float) -> float:
+        """Any: nothing is scored, so that greedy play is exploration, too."""
+        del sampling_temperature
+        return 1.0
+
     async def train_step(self, run: Any, step: int) -> StepReport:
         """The step's groups; the run loop writes their episodes to `rollouts/<stage>/`."""
         groups = await run.player.groups(step)

@@ -10,6 +10,7 @@ import torch
 from attrs.validators import gt, optional
 from torch import Tensor
 
+from agentgym_core.contract import starting
 from agentgym_core.hf import load_causal_lm
 from agentgym_core.model import ModelConfig
 
@@ -44,7 +45,7 @@ class Critic:
         """The model of its own, without its head; None where it shares the policy's."""
         source = policy
         if not options.shared:
-            source = load_causal_lm(_own_model(options, model)).to(policy.device)
+            source = _own_model(options, model).to(policy.device)
             _check_vocabulary(source, policy, options)
             self.trunk = _trunk(source)
         self._head = torch.nn.Linear(_width(source), 1).to(policy.device)
@@ -98,10 +99,11 @@ def head_input_kept(model: Any) -> Iterator[list[Tensor]]:
         hook.remove()
 
 
-def _own_model(options: CriticOptions, model: ModelConfig) -> ModelConfig:
+def _own_model(options: CriticOptions, model: ModelConfig) -> Any:
     if options.path is None:
-        return model
-    return attrs.evolve(model, path=options.path, gguf_file=None)
+        return load_causal_lm(model)
+    with starting("backend.critic.path"):
+        return load_causal_lm(attrs.evolve(model, path=options.path, gguf_file=None))
 
 
 def _check_vocabulary(source: Any, policy: Any, options: CriticOptions) -> None:
