@@ -1,8 +1,9 @@
 """What a run says while it goes on, and at its end."""
 
 import contextlib
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -91,3 +92,27 @@ def success_table(rows: Sequence[Row]) -> str:
             sampling = "" if row["sampling"] == "demonstrator" else row["sampling"]
             lines.append(f"  {label:<28} {sampling:<8} {format_success(row)}")
     return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def notes_shown(*, first: bool) -> Generator[None]:
+    """Say on stderr what is logged: every warning, and what AgentGym's own packages note.
+
+    Args:
+        first: whether this is the first rank, which notes for all.
+    """
+
+    def says(record: logging.LogRecord) -> bool:
+        noted = first and record.name.startswith("agentgym_")
+        return noted or record.levelno >= logging.WARNING
+
+    root, handler = logging.getLogger(), logging.StreamHandler()
+    handler.addFilter(says)
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)

@@ -9,7 +9,7 @@ from typing import get_args
 import click
 
 from agentgym_core.catalog import Catalog
-from agentgym_core.cli.console import Console, format_seconds, success_table
+from agentgym_core.cli.console import Console, format_seconds, notes_shown, success_table
 from agentgym_core.config import Resume, RunConfig, load_config
 from agentgym_core.errors import Interrupted
 from agentgym_core.fork import fork as fork_run
@@ -51,7 +51,7 @@ def train(
     """
     run = load_config(config, overrides, Catalog.installed())
     start = time.monotonic()
-    with connected(run) as ranks:
+    with connected(run) as ranks, notes_shown(first=ranks.rank == 0):
         if fork is not None:
             run = on_first(ranks, lambda run=run: fork_run(run, fork))
         try:

@@ -1,10 +1,11 @@
+import logging
 import os
 import subprocess
 import sys
 
 import pytest
 
-from agentgym_core.cli.console import Console
+from agentgym_core.cli.console import Console, notes_shown
 
 ROW = {
     "stage": "grpo",
@@ -55,3 +56,16 @@ def test_a_working_directory_that_is_gone_is_one_clean_line(tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr == ("error: the working directory is gone: change into one that exists\n")
+
+
+@pytest.mark.parametrize(("first", "said"), [(True, "a\nc\nd\n"), (False, "c\nd\n")])
+def test_notes_of_our_own_and_warnings_of_all_are_shown(first, said, capsys):
+    level = logging.getLogger().level
+    with notes_shown(first=first):
+        logging.getLogger("agentgym_evol.evol").info("a")
+        logging.getLogger("httpx").info("b")
+        logging.getLogger("httpx").warning("c")
+        logging.getLogger("agentgym_core.lock").warning("d")
+    logging.getLogger("httpx").warning("e")
+    assert capsys.readouterr().err == said
+    assert logging.getLogger().level == level
