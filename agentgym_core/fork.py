@@ -18,10 +18,11 @@ from agentgym_core.files import new_folder, write_json, write_json_lines, write_
 from agentgym_core.lock import locked
 from agentgym_core.metrics import MetricsLog
 from agentgym_core.stages import folder_name
+from agentgym_core.structure import structure
 
 log = logging.getLogger(__name__)
 
-_STATES = {"tasks": "tasks_state", "rounds": "rounds_state"}
+_STATES = {"tasks": "tasks_state", "rounds": "rounds_state", "algorithm": "algorithm_state"}
 
 
 def fork(config: RunConfig, name: str) -> RunConfig:
@@ -106,13 +107,27 @@ def _take_over_stage(stage: StageConfig, old: Document, source: Path, aside: Pat
     _copy(found.folder, copied)
     state: dict[str, Any] = dict(found.state)
     for key, name in _STATES.items():
-        if old[key]["use"] != stage.uses[key]:
-            log.warning("%s.%s is another component now: it begins anew", stage.name, key)
+        if reason := _begins_anew(stage, key, old[key]):
+            log.warning("%s.%s %s: it begins anew", stage.name, key, reason)
             state.pop(name, None)
     if state != found.state:
         write_json(copied / "state.json", state)
         checkpoint.write_manifest(copied)
     return found.step
+
+
+def _begins_anew(stage: StageConfig, key: str, old: Document) -> str:
+    """Why the state of a component is not taken over; empty if it is."""
+    if old["use"] != stage.uses[key]:
+        return "is another component now"
+    component = getattr(stage, key)
+    fields = {name: value for name, value in old.items() if name != "use"}
+    try:
+        before = structure(type(component), fields, key)
+    except ConfigError:  # of another version, whose state may well be the same
+        return ""
+    same = before.initial_state() == component.initial_state()
+    return "" if same else "begins with another state now"
 
 
 def _copy_episodes(stage: str, source: Path, aside: Path) -> None:

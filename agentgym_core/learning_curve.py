@@ -26,7 +26,7 @@ def plot_learning(rows: Sequence[Row], path: Path, title: str) -> bool:
         raise ModuleNotFoundError(
             'learning.png needs matplotlib: pip install "agentgym-core[plot]"'
         ) from error
-    steps = [row for row in rows if row["stage"] == stage and row["phase"] == "train"]
+    steps = [row for row in rows if row["stage"] == stage and "horizon" in row]
     evaluations = _evaluations(rows, stage)
     figure: Any = matplotlib.figure.Figure(figsize=(7, 7.5), layout="constrained")
     success, reward, horizon = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 1])

@@ -134,7 +134,8 @@ def _resume(run: Run, checkpoints: Path) -> int:
     """Load the last checkpoint; returns the number of finished steps."""
     last = on_first(run.ranks, lambda: checkpoint.latest(checkpoints))
     if last is not None:
-        run.trainer.load(last.folder)
+        with starting(f"backend, from {last.folder}"):
+            run.trainer.load(last.folder)
         run.restore(last.state)
     step = last.step if last is not None else 0
     if step and not run.log.find(stage=run.config.name, phase="train", step=step):

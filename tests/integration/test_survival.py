@@ -20,6 +20,7 @@ from agentgym_core.config import load_config
 from agentgym_core.errors import CheckpointError, ConfigError, NumericalError, Stalled
 from agentgym_core.files import read_json_lines
 from agentgym_core.fork import fork
+from agentgym_core.learning_curve import plot_learning
 from agentgym_core.train import train as train_run
 
 SMALL = Path(__file__).with_name("small_textcraft.yaml")
@@ -59,6 +60,10 @@ def copied(finished, tmp_path):
     return tmp_path
 
 
+def rows_of(folder: Path) -> list[dict]:
+    return read_json_lines(folder / "metrics.jsonl")
+
+
 def steps(folder: Path) -> list[int]:
     return [row["step"] for row in read_json_lines(folder / "metrics.jsonl")]
 
@@ -85,6 +90,44 @@ def test_a_fork_may_be_shorter_and_change_its_schedules(copied, caplog):
     assert "grpo.tasks is another component now: it begins anew" in caplog.text
     train(new)
     assert (new.folder / "policies" / "grpo").exists()
+
+
+def test_a_fork_takes_over_the_state_of_an_algorithm_that_begins_alike(copied, caplog):
+    adaptive = ["algorithm.kl_estimator=k1", "algorithm.kl_target=0.5"]
+    fresh = fork(load(copied, "training.num_steps=5", *adaptive), "fresh")  # there was no state
+    assert "grpo.algorithm begins with another state now: it begins anew" in caplog.text
+    train(fresh)
+    found = [row["kl_coef"] for row in rows_of(fresh.folder) if "kl_coef" in row]
+    assert found == [0.01]
+    caplog.clear()
+    same = [*adaptive, "name=fresh", "training.num_steps=6"]
+    goes_on = fork(load(copied, *same, "algorithm.clip_high=0.3"), "goes-on")
+    assert not caplog.records
+    train(goes_on)
+    first, second = [row["kl_coef"] for row in rows_of(goes_on.folder) if "kl_coef" in row]
+    assert (first, second) == (0.01, pytest.approx(0.0098))
+    anew = fork(load(copied, *same, "algorithm.kl_coef=0.5"), "anew")
+    train(anew)
+    assert [row["kl_coef"] for row in rows_of(anew.folder) if "kl_coef" in row] == [0.01, 0.5]
+
+
+ONE_STAGE = "stages: [{name: grpo}]\n"
+"""The stage's name, which is otherwise that of its algorithm."""
+
+
+def test_a_fork_may_go_on_with_an_algorithm_that_does_not_play(copied):
+    options = ["algorithm={use: sft, num_demonstrations: 4}", "training.num_steps=5"]
+    new = fork(load(copied, *options, more=ONE_STAGE), "imitates")
+    train(new)
+    assert steps(new.folder) == [1, 2, 3, 4, 5]
+    assert plot_learning(rows_of(new.folder), copied / "learning.png", "")
+
+
+def test_a_fork_whose_critic_was_not_saved_is_refused_in_words(copied):
+    options = ["algorithm={use: ppo}", "training.num_steps=5"]
+    new = fork(load(copied, *options, more=ONE_STAGE), "valued")
+    with pytest.raises(ConfigError, match=r"backend, from .*: critic.safetensors is not there"):
+        train(new)
 
 
 def test_a_fork_of_a_finished_stage_is_finished(copied):

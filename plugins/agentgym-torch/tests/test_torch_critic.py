@@ -326,9 +326,10 @@ def test_a_resumed_run_is_equal_bit_for_bit(start, training, rows, shared, tmp_p
 def test_another_runs_critic_is_refused(start, start_trainer, tmp_path):
     start(shared=True).save(tmp_path / "shared")
     start_trainer().save(tmp_path / "none")
-    for name in ("shared", "none"):
-        with pytest.raises(ValueError, match=r"critic\.safetensors holds another critic"):
-            start().load(tmp_path / name)
+    with pytest.raises(ValueError, match=r"critic\.safetensors holds another critic"):
+        start().load(tmp_path / "shared")
+    with pytest.raises(ValueError, match=r"critic\.safetensors is not there: .* had no critic"):
+        start().load(tmp_path / "none")
     start_trainer().load(tmp_path / "shared")  # a policy goes on without it
 
 

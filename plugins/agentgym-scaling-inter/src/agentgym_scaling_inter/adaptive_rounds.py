@@ -65,12 +65,12 @@ class AdaptiveRoundsScheduler(RoundScheduler):
 
     def max_rounds(self, step: int, state: State) -> int:
         """The horizon of the stage that the state is in."""
-        return self.rounds[state["stage"]]
+        return self.rounds[min(state["stage"], len(self.rounds) - 1)]  # a fork may have fewer
 
     def next_state(self, state: State, report: StepReport) -> State:
         """Take a step's success and cuts in; a step that played no episode to an end has none."""
         last = len(self.rounds) - 1
-        if "success" not in report.metrics or state["stage"] == last:
+        if "success" not in report.metrics or state["stage"] >= last:
             return state
         success = [*state["success"], report.metrics["success"]][-2 * self.window :]
         cut = [*state["cut"], report.metrics.get("horizon_cut", 0.0)][-self.window :]

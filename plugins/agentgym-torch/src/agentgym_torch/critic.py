@@ -1,13 +1,14 @@
 """The critic: the value of the state in which each token was sampled."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 import torch
 from attrs.validators import gt, optional
+from safetensors.torch import load_file
 from torch import Tensor
 
 from agentgym_core.contract import starting
@@ -70,18 +71,23 @@ class Critic:
         }
 
     @torch.no_grad()
-    def load(self, state: Mapping[str, Tensor], path: Path) -> None:
-        """Put back what `state` gave.
+    def load(self, path: Path) -> None:
+        """Put back what `state` gave, and a file holds.
 
         Raises:
-            ValueError: the file at `path` was written by another critic.
+            ValueError: there is no such file, or it was written by another critic.
         """
-        own = self.state()
+        if not path.exists():
+            raise ValueError(
+                f"{path.name} is not there: what was saved had no critic. A stage of another name "
+                "begins with one"
+            )
+        own, state = self.state(), load_file(path)
         shapes = [{n: t.shape for n, t in tensors.items()} for tensors in (own, state)]
         if shapes[0] != shapes[1]:
             raise ValueError(
-                f"{path} holds another critic than this run's: the backend's `critic` must be what "
-                "it was"
+                f"{path.name} holds another critic than this run's: the backend's `critic` must be "
+                "what it was. A stage of another name begins with one of its own"
             )
         for name, tensor in own.items():
             tensor.copy_(state[name])

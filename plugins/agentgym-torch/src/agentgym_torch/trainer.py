@@ -255,8 +255,7 @@ class TorchTrainer(Trainer):
         """
         copy_weights(self._policy, load_file(folder / "policy.safetensors").items())
         if self._critic is not None:
-            path = folder / "critic.safetensors"
-            self._critic.load(load_file(path) if path.exists() else {}, path)
+            self._critic.load(folder / "critic.safetensors")
         moved = folder / "reference.safetensors"
         if self._reference is not None and moved.exists():
             copy_weights(self._reference, load_file(moved).items())
