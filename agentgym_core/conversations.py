@@ -64,7 +64,10 @@ def read_conversations(data: str | Sequence[str]) -> list[Conversation]:
     conversations = [conversation for conversation in found if conversation is not None]
     if not any(conversation.teaches for conversation in conversations):
         named = data if isinstance(data, str) else ", ".join(data)
-        raise ValueError(f"{named} holds no assistant message to learn from")
+        raise ValueError(
+            f'{named} holds no assistant message to learn from. Those with `"loss": false` are '
+            'not learned, nor those of AgentTraj-L\'s `gpt` without `"loss": true`'
+        )
     return conversations
 
 
@@ -78,6 +81,9 @@ def to_conversation(row: Any, place: str) -> Conversation | None:
         if not isinstance(row, Mapping):
             raise TypeError(f"got {shown(row)}")
         fields = cast("Mapping[str, Any]", row)
+        if "messages" not in fields and "conversations" not in fields:
+            pair = ": pairs are for `dpo`" if "chosen" in fields else ""
+            raise ValueError(f"it has the keys {', '.join(map(str, fields)) or 'none'}{pair}")
         if "ending" in fields and Ending(fields["ending"]).is_failure:
             return None
         messages = _recorded(fields) if "turns" in fields else _messages(fields)

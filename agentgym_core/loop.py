@@ -1,6 +1,7 @@
 """The loop of one stage. Whatever step it is stopped at, it goes on from there."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from agentgym_core.ranks import on_first, write_together
 from agentgym_core.records import group_rows
 from agentgym_core.run import Run
 from agentgym_core.watchdog import watched
+
+log = logging.getLogger(__name__)
 
 
 async def train_stage(run: Run) -> None:
@@ -137,6 +140,7 @@ def _resume(run: Run, checkpoints: Path) -> int:
         with starting(f"backend, from {last.folder}"):
             run.trainer.load(last.folder)
         run.restore(last.state)
+        log.info("%s goes on from the checkpoint after step %d", run.config.name, last.step)
     step = last.step if last is not None else 0
     if step and not run.log.find(stage=run.config.name, phase="train", step=step):
         raise CheckpointError(

@@ -64,7 +64,9 @@ def test_an_episode_of_ours_learns_the_turns_that_were_trained():
     ("row", "says"),
     [
         (3, "f:1: expected `messages`.*TypeError: got 3"),
-        ({"text": "x"}, "KeyError: 'conversations'"),
+        ({"text": "x"}, "it has the keys text$"),
+        ({}, "it has the keys none$"),
+        ({"chosen": [], "rejected": []}, "it has the keys chosen, rejected: pairs are for `dpo`"),
         ({"messages": "x"}, "TypeError: 'x' is no list"),
         ({"messages": [{"role": "user"}]}, "KeyError: 'content'"),
         ({"messages": [{**ASK, "role": "gpt"}]}, "`role` is 'gpt', expected one of system, user"),

@@ -10,6 +10,7 @@ rendered by the same code as rollouts, so that the policy meets in play the very
 taught on.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +26,8 @@ from agentgym_core.imitation import Imitation, Lesson, to_lessons
 from agentgym_core.rollout import Attempts
 from agentgym_core.seeds import derive_seed
 from agentgym_core.types import Sampling
+
+log = logging.getLogger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -61,6 +64,7 @@ class SFT(Imitation):
         else:
             found = await self._demonstrate(run)
         kept = selected(found, only_success=self.only_success, min_reward=self.min_reward)
+        log.info("it learns from %d of %d conversations", len(kept), len(found))
         return to_lessons(run, kept, weight=1.0)
 
     async def _demonstrate(self, run: Any) -> list[Conversation]:
