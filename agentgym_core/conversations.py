@@ -41,7 +41,7 @@ class Conversation:
     """The environment's verdict; None where the row has none."""
     reward: float | None = None
     place: str = ""
-    """Where it stands, such as `demos.jsonl:12`, for errors."""
+    """Where it stands, such as `demos.jsonl:12`, or the task that was played, for errors."""
 
     @property
     def teaches(self) -> bool:
@@ -187,9 +187,16 @@ def _verdict(row: Mapping[str, Any]) -> tuple[bool | None, float | None]:
         raise ValueError(f"`success` is {shown(success)}, expected true or false")
     if reward is None:
         return success, None
-    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+    if isinstance(reward, bool) or not isinstance(reward, int | float) or not _is_finite(reward):
         raise ValueError(f"`reward` is {shown(reward)}, expected a number")
     return success, float(reward)
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:

@@ -88,7 +88,7 @@ class _Scanner:
     def _value(self, place: str) -> Any:
         try:
             value, end = self._decoder.raw_decode(self._text, self._at)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter where it is nested too deep
             raise ValueError(f"{place}: no JSON: {error}") from error
         self._go_to(end)
         return value

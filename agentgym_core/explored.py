@@ -77,3 +77,15 @@ def _read_demonstrations(folder: Path, stages: Sequence[str]) -> list[Conversati
         read = [to_conversation(row, f"{path}:{n}") for n, row in enumerate(rows, start=1)]
         conversations += [conversation for conversation in read if conversation is not None]
     return conversations
+
+
+def refuse_twice(**names: Sequence[str]) -> None:
+    """Refuse lists, by their keys, that name a stage twice, whose episodes would count double.
+
+    Raises:
+        ValueError: one does; the message names it.
+    """
+    for key, listed in names.items():
+        for name in listed:
+            if listed.count(name) > 1:
+                raise ValueError(f"{key} names stage {name!r} twice")

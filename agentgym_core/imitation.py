@@ -133,13 +133,15 @@ def render(run: Any, conversation: Conversation, number: int = 0) -> tuple[Token
     """A conversation as the run's policy meets it, with `number` as its episode and group.
 
     Raises:
-        ValueError: the chat template refuses it; says where it stands.
+        ValueError: the chat template or the tokenizer refuses it; says where it stands.
     """
     limits = run.config.limits
     try:
-        return tuple(to_supervised(run.renderer, conversation.messages, number, limits))
-    except ValueError as error:
-        raise ValueError(f"{conversation.place}: {error}") from error
+        found = to_supervised(run.renderer, conversation.messages, number, limits)
+    except Exception as error:  # tokenizers have errors of their own
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise ValueError(f"{conversation.place}: {kind}{error}") from error
+    return tuple(attrs.evolve(sequence, task=conversation.place) for sequence in found)
 
 
 def is_cut(conversation: Conversation, sequences: Sequence[TokenSequence]) -> bool:

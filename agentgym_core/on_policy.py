@@ -77,6 +77,11 @@ class OnPolicy(Algorithm):
             refuse_idle(self, ("kl_estimator", "reference_every"), "with kl_coef: 0")
         if self.correction == "none":
             refuse_idle(self, ("correction_cap",), "with correction: none")
+        if self.reference_every == 1 and self.kl_estimator == "k1":
+            raise ValueError(
+                "reference_every is 1: a k1 that is charged for what was played would always be 0, "
+                "since the reference is the policy that played. Set it to 2 or more"
+            )
         if self.correction != "none" and self.old_logprobs == "sampled":
             raise ValueError(
                 f"correction '{self.correction}' compares the trainer's logprobs with the "

@@ -4,6 +4,7 @@ import asyncio
 from math import log
 from types import SimpleNamespace
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -144,3 +145,9 @@ def test_what_the_template_refuses_is_named_with_its_place():
     )
     with pytest.raises(ValueError, match=r"^talk\.jsonl:7: the chat template refuses the roles"):
         to_lessons(run, [backwards], 1.0)
+    forwards = attrs.evolve(backwards, messages=backwards.messages[1:])
+    (lesson,) = to_lessons(run, [forwards], 1.0)
+    assert [sequence.task for sequence in lesson.sequences] == ["talk.jsonl:7"]
+    torn = attrs.evolve(forwards, messages=(Message("user", "\ud800"), *forwards.messages[1:]))
+    with pytest.raises(ValueError, match=r"^talk\.jsonl:7: \w*Error: "):
+        to_lessons(run, [torn], 1.0)

@@ -164,6 +164,10 @@ def test_a_fork_takes_the_episodes_along_that_it_learns_from(whole, tmp_path):
             r"so: clone, explore\. Did you mean explore\?",
         ),
         ("stages.2.algorithm.demonstrations=[prefer]", r"learns from stage 'prefer', and no stage"),
+        (
+            "stages.2.algorithm.explored=[explore, explore]",
+            r"stages\.2\.algorithm: explored names stage 'explore' twice",
+        ),
         ("stages.3.algorithm.explored=[prefer]", r"stages\.3\.algorithm: learns from stage"),
         ("stages.2.algorithm.explored=[]", "explored"),
         ("stages.3.algorithm.beta=0", r"stages\.3\.algorithm: 'beta' must be > 0"),

@@ -77,6 +77,7 @@ def test_an_episode_of_ours_learns_the_turns_that_were_trained():
         ({"messages": [SAY], "success": 1}, "`success` is 1, expected true or false"),
         ({"messages": [SAY], "reward": "high"}, "`reward` is 'high', expected a number"),
         ({"messages": [SAY], "reward": float("nan")}, "`reward` is nan, expected a number"),
+        ({"messages": [SAY], "reward": 10**400}, "`reward` is 1000.*, expected a number"),
         ({"messages": [SAY], "turns": [], "ending": "well"}, "'well' is not a valid Ending"),
     ],
 )

@@ -77,6 +77,7 @@ def test_a_line_ends_at_a_line_feed_and_at_nothing_else(tmp_path):
         ('[{"a": 1},\n{"a": 2}', "f.json:2: no JSON: the list does not go on"),
         ('[{"a": 1}]\n3', "f.json:2: no JSON: something follows the list"),
         ("textcraft_0", "f.json:1: no JSON"),
+        ('{"a": 1}\n' + "[" * 100_000, "f.json:2: no JSON: .*recursion"),
     ],
 )
 def test_what_is_no_json_is_named_with_its_line(tmp_path, text, says):

@@ -373,6 +373,7 @@ def test_a_bad_row_is_named_with_its_place(tmp_path, row, says):
         ({"margin": -1.0}, "'margin' must be >= 0"),
         ({"pairing": "some"}, "'pairing' must be in"),
         ({"data": "a", "explored": ("b",)}, "give `data` or `explored`, not both"),
+        ({"explored": ("a", "b", "a")}, "explored names stage 'a' twice"),
         ({"data": "a", "margin": 0.1}, "pairing and margin have no effect on `data`"),
         ({"batch_size": 4}, "batch_size has no effect on what a step plays"),
     ],

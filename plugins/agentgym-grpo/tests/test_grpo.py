@@ -98,6 +98,7 @@ def test_needs_follow_the_fields():
         ({"kl_target": 1.0, "kl_coef": 0.1}, "needs `kl_estimator: k1`"),
         ({"kl_target": 1.0, "kl_estimator": "k1"}, "a `kl_coef` above 0"),
         ({"reference_every": 5}, "reference_every has no effect with kl_coef: 0"),
+        ({"kl_estimator": "k1", "kl_coef": 0.1, "reference_every": 1}, "reference_every is 1"),
         ({"kl_estimator": "k2"}, "kl_estimator has no effect with kl_coef: 0"),
         ({"correction_cap": 3.0}, "correction_cap has no effect with correction: none"),
         ({"correction": "token", "old_logprobs": "sampled"}, "needs `old_logprobs: scored`"),

@@ -25,7 +25,7 @@ from typing import Any
 import attrs
 from attrs.validators import ge, gt, in_, lt
 
-from agentgym_core.explored import explored_groups
+from agentgym_core.explored import explored_groups, refuse_twice
 from agentgym_core.protocols import Algorithm, Engine, StepReport
 from agentgym_core.samplers import shuffled_places
 from agentgym_core.statistics import episode_metrics, sampling_gap
@@ -55,6 +55,7 @@ class DPO(Algorithm):
     """Pairs in an optimizer step, with `data` or `explored`."""
 
     def __attrs_post_init__(self) -> None:
+        refuse_twice(explored=self.explored)
         if self.data is not None and self.explored:
             raise ValueError("give `data` or `explored`, not both")
         if self.data is not None and (self.pairing, self.margin) != ("best-worst", 0.0):

@@ -23,7 +23,7 @@ import attrs
 from attrs.validators import gt, in_, min_len
 
 from agentgym_core.conversations import read_conversations
-from agentgym_core.explored import demonstrated, explored_groups
+from agentgym_core.explored import demonstrated, explored_groups, refuse_twice
 from agentgym_core.imitation import Imitation, Lesson, to_lessons
 from agentgym_core.sequences import to_sequences
 from agentgym_core.types import Episode, Group
@@ -53,6 +53,7 @@ class Evol(Imitation):
     """Weight of each original trajectory."""
 
     def __attrs_post_init__(self) -> None:
+        refuse_twice(explored=self.explored, demonstrations=self.demonstrations)
         original = self.data is not None or self.demonstrations
         if self.original_weight != 1.0 and not original:
             raise ValueError(

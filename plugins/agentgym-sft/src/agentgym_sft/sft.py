@@ -94,7 +94,8 @@ class SFT(Imitation):
         run.keep(f"demonstrations/{run.config.name}.jsonl", rows)
         await self._evaluate(run)
         return [
-            Conversation(messages=e.messages, success=e.success, reward=e.reward) for e in episodes
+            Conversation(messages=e.messages, success=e.success, reward=e.reward, place=e.task.id)
+            for e in episodes
         ]
 
     @property
