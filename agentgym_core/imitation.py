@@ -117,7 +117,7 @@ def lesson_weights(lessons: Sequence[Lesson]) -> tuple[FloatArray, ...]:
 
 def to_lessons(run: Any, conversations: Sequence[Conversation], weight: float) -> list[Lesson]:
     """Conversations as the run's policy meets them; says how many go beyond `limits`."""
-    found = [render(run, conversation) for conversation in conversations]
+    found = [render(run, conversation, 0) for conversation in conversations]
     cut = sum(map(is_cut, conversations, found))
     if cut:
         log.warning(
@@ -129,7 +129,7 @@ def to_lessons(run: Any, conversations: Sequence[Conversation], weight: float) -
     return [Lesson(sequences=sequences, weight=weight) for sequences in found]
 
 
-def render(run: Any, conversation: Conversation, number: int = 0) -> tuple[TokenSequence, ...]:
+def render(run: Any, conversation: Conversation, number: int) -> tuple[TokenSequence, ...]:
     """A conversation as the run's policy meets it, with `number` as its episode and group.
 
     Raises:
