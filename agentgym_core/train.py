@@ -139,6 +139,10 @@ async def _run_stage(
     report: Report,
     ranks: Ranks,
 ) -> None:
+    with starting("tasks"):
+        stage.tasks.initial_state()  # reads its file, if it has one
+    with starting("algorithm"):
+        stage.algorithm.check_files()
     needs = stage.algorithm.needs
     if stage.advantage is not None:
         needs |= stage.advantage.needs

@@ -144,6 +144,13 @@ class Algorithm(Protocol):
             ValueError: names the engine's key and the mend.
         """
 
+    def check_files(self) -> None:
+        """Refuse files that are not there, before the stage loads a model.
+
+        Raises:
+            ValueError: names the key and the file.
+        """
+
     def initial_state(self) -> State:
         """State before the first step; a step finds it as `run.algorithm_state`."""
         return None

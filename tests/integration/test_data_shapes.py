@@ -13,9 +13,11 @@ import yaml
 
 from agentgym_core.catalog import Catalog
 from agentgym_core.config import load_config
+from agentgym_core.errors import ConfigError
 from agentgym_core.files import read_json_lines
 from agentgym_core.metrics import is_time
 from agentgym_core.train import train
+from agentgym_torch.backend import TorchBackend
 
 SMALL = Path(__file__).with_name("small_textcraft.yaml")
 RULES = {"role": "user", "content": "get, craft or inventory"}
@@ -231,3 +233,23 @@ def test_item_ids(form, tmp_path):
     files = sorted((run / "rollouts" / "grpo").glob("step-*.jsonl"))
     played = [row["item_id"] for file in files for row in read_json_lines(file)]
     assert played == [name for name in ids for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"algorithm": {"use": "sft", "data": "nowhere.jsonl"}},
+        {"algorithm": {"use": "dpo", "data": "nowhere.jsonl"}},
+        {"algorithm": {"use": "grpo"}, "tasks": {"use": "from-file", "path": "nowhere.jsonl"}},
+    ],
+)
+def test_a_file_that_is_missing_is_said_before_a_model_is_loaded(keys, tmp_path, monkeypatch):
+    def start(backend, context):
+        raise AssertionError("too late")
+
+    monkeypatch.setattr(TorchBackend, "start", start)
+    with pytest.raises(ConfigError, match=r"there is no file nowhere\.jsonl"):
+        learn(tmp_path, keys)
+    explored = {"use": "evol", "explored": ["explore"], "data": "nowhere.jsonl"}
+    with pytest.raises(ValueError, match=r"there is no file nowhere\.jsonl"):
+        Catalog.installed().build("algorithm", explored, "algorithm").check_files()

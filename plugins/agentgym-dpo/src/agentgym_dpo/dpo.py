@@ -25,6 +25,7 @@ from typing import Any
 import attrs
 from attrs.validators import ge, gt, in_, lt
 
+from agentgym_core.data_files import find_files
 from agentgym_core.explored import explored_groups, refuse_twice
 from agentgym_core.protocols import Algorithm, Engine, StepReport
 from agentgym_core.samplers import shuffled_places
@@ -92,6 +93,11 @@ class DPO(Algorithm):
                 f"temperature is {engine.temperature:g}: pairs need attempts that differ. Set it "
                 "above 0, such as 1.0"
             )
+
+    def check_files(self) -> None:
+        """Those of `data`."""
+        if self.data is not None:
+            find_files(self.data)
 
     async def prepare(self, run: Any) -> Preferences | None:
         """The pairs, if they are there before the first step."""

@@ -23,6 +23,7 @@ import attrs
 from attrs.validators import gt, in_, min_len
 
 from agentgym_core.conversations import read_conversations
+from agentgym_core.data_files import find_files
 from agentgym_core.explored import demonstrated, explored_groups, refuse_twice
 from agentgym_core.imitation import Imitation, Lesson, to_lessons
 from agentgym_core.sequences import to_sequences
@@ -65,6 +66,11 @@ class Evol(Imitation):
     def learns_from(self) -> tuple[str, ...]:
         """Both kinds of earlier stages."""
         return (*self.explored, *self.demonstrations)
+
+    def check_files(self) -> None:
+        """Those of `data`."""
+        if self.data is not None:
+            find_files(self.data)
 
     async def lessons(self, run: Any) -> Sequence[Lesson]:
         """What was explored, then what was there before."""

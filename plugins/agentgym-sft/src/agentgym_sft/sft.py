@@ -19,6 +19,7 @@ import attrs
 from attrs.validators import ge, optional
 
 from agentgym_core.conversations import Conversation, read_conversations, selected
+from agentgym_core.data_files import find_files
 from agentgym_core.demonstrations import demonstration_row, expert_episodes
 from agentgym_core.evaluate import summarize
 from agentgym_core.expert import Demonstrator, ExpertPolicy
@@ -56,6 +57,11 @@ class SFT(Imitation):
             raise ValueError(
                 "demonstrator has no effect on `data`, whose rows say themselves what is learned"
             )
+
+    def check_files(self) -> None:
+        """Those of `data`."""
+        if self.data is not None:
+            find_files(self.data)
 
     async def lessons(self, run: Any) -> Sequence[Lesson]:
         """Read or play the demonstrations, and tokenize them."""
