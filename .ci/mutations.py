@@ -14,7 +14,6 @@ OMP_NUM_THREADS=1 makes it quicker.
 """
 
 import argparse
-import contextlib
 import functools
 import gc
 import importlib.machinery
@@ -109,7 +108,7 @@ class Session:
 
     def run(self, items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
         """Run tests one by one, until one fails; they are yielded before they run."""
-        for item, after in zip(items, [*items[1:], None], strict=True):
+        for item, after in itertools.zip_longest(items, items[1:]):
             yield item
             item.ihook.pytest_runtest_protocol(item=item, nextitem=after)
             if self.failed:
@@ -122,11 +121,14 @@ def fork(work: Callable[[], int], seconds: float = 0) -> int:
     if child:
         return child
     signal.alarm(int(MAX_SECONDS + 4 * seconds))
-    with contextlib.suppress(BaseException):
+    said = os.dup(2)
+    try:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
         os._exit(work())
+    except BaseException:
+        os.write(said, traceback.format_exc().encode())
     os._exit(BROKEN)
 
 

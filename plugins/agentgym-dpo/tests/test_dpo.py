@@ -409,3 +409,17 @@ def test_fields_are_yaml():
 def test_pairs_may_be_picked_alone():
     found = Preferences(sequences=pairs_of_groups(GROUPS, "all", 0.0).sequences, pairs=((3, 4),))
     assert {s.episode for s in found.only(found.pairs).sequences} == {3, 4}
+
+
+def test_it_learns_from_the_stages_that_it_names():
+    assert DPO(explored=("a", "b")).learns_from == ("a", "b")
+    assert DPO().learns_from == ()
+
+
+def test_files_that_are_missing_are_said_at_once(tmp_path):
+    DPO().check_files()
+    path = tmp_path / "pairs.jsonl"
+    with pytest.raises(ValueError, match=r"data: there is no file .*pairs\.jsonl"):
+        DPO(data=str(path)).check_files()
+    path.write_text("not read yet")
+    DPO(data=str(path)).check_files()

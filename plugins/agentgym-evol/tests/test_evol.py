@@ -204,3 +204,17 @@ def test_exploring_plays_and_does_not_learn():
 
 def test_exploration_may_be_greedy():
     assert Explore().training_temperature(0.0) == 1.0
+
+
+def test_files_that_are_missing_are_said_at_once(tmp_path):
+    Evol(explored=("explore",)).check_files()
+    with pytest.raises(ValueError, match="data: there is no file"):
+        Evol(explored=("explore",), data=str(tmp_path / "nowhere.jsonl")).check_files()
+
+
+def test_a_stage_is_named_once():
+    with pytest.raises(ValueError, match="explored names stage 'a' twice"):
+        Evol(explored=("a", "a"))
+    with pytest.raises(ValueError, match="demonstrations names stage 'b' twice"):
+        Evol(explored=("a",), demonstrations=("b", "b"))
+    assert Evol(explored=("a",), demonstrations=("a", "b")).learns_from == ("a", "a", "b")

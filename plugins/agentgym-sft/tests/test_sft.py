@@ -141,3 +141,20 @@ def test_values_are_checked():
         SFT(num_demonstrations=1, batch_size=0)
     with pytest.raises(ValueError, match="mistakes"):
         Demonstrator(mistakes=1.5)
+
+
+def test_files_that_are_missing_are_said_at_once(tmp_path):
+    SFT(num_demonstrations=1).check_files()
+    with pytest.raises(ValueError, match="data: there is no file"):
+        SFT(data=str(tmp_path / "nowhere.jsonl")).check_files()
+
+
+def test_what_was_read_is_noted(tmp_path, caplog):
+    rows = [[{"role": "user", "content": "go"}, {"role": "assistant", "content": "a"}]] * 2
+    path = tmp_path / "rows.jsonl"
+    text = [{"messages": row, "reward": n} for n, row in enumerate(rows)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in text))
+    caplog.set_level("INFO")
+    (lesson,) = asyncio.run(SFT(data=str(path), min_reward=0.5).prepare(make_run()))
+    assert lesson.num_learned == 2
+    assert "it learns from 1 of 2 conversations" in caplog.text
