@@ -2,8 +2,8 @@
 
     python benchmarks/horizons.py [--output runs/horizons] [--seeds 1 2 3] [--jobs 2]
 
-Prints tables and draws docs/horizons.png. About 25 minutes on two cores;
-a study that was stopped goes on with the same command.
+Prints the tables of docs/horizons.md and draws its picture. About half an hour on two cores; a
+study that was stopped goes on with the same command.
 """
 
 import argparse

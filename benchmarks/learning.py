@@ -2,7 +2,7 @@
 
     python benchmarks/learning.py [NAME ...] [--output runs/learning] [--seeds 1 2 3] [--jobs 2]
 
-Prints tables and draws docs/algorithms.png. About an hour on two cores; a
+Prints the tables of docs/algorithms.md and draws its picture. About an hour and a half on two cores; a
 study that was stopped goes on with the same command.
 """
 
