@@ -2,8 +2,8 @@
 
     python benchmarks/learning.py [NAME ...] [--output runs/learning] [--seeds 1 2 3] [--jobs 2]
 
-Prints the tables of docs/algorithms.md and draws its picture. About an hour and a half on two cores; a
-study that was stopped goes on with the same command.
+Prints the tables of docs/algorithms.md and draws its picture. An hour and a half on two cores;
+a study that was stopped goes on with the same command.
 """
 
 import argparse
