@@ -126,7 +126,10 @@ def _begins_anew(stage: StageConfig, key: str, old: Document) -> str:
         before = structure(type(component), fields, key)
     except ConfigError:  # of another version, whose state may well be the same
         return ""
-    same = before.initial_state() == component.initial_state()
+    try:
+        same = before.initial_state() == component.initial_state()
+    except ConfigError:  # a file that it began with is gone, say
+        same = False
     return "" if same else "begins with another state now"
 
 

@@ -21,14 +21,14 @@ def to_supervised(
         renderer: of the policy's tokenizer.
         messages: the conversation.
         number: stands as `episode` and `group` of the sequences.
-        limits: as in play. A turn at which an episode would run out of tokens, and those after it
-            in the same context, are left out.
+        limits: as in play. The turn at which an episode would run out of tokens, and those after
+            it, are left out, and not even rendered: there may be thousands.
     """
     contexts: list[_Context] = []
     pending: list[Message] = []
     prompt: Prompt | None = None
     reply_ids: tuple[int, ...] = ()
-    turn = room = length = 0
+    turn = room = 0
     for message in messages:
         if message.role != "assistant":
             pending.append(message)
@@ -38,20 +38,19 @@ def to_supervised(
             extends = False
         else:
             prompt, ids, extends = renderer.extend(prompt, reply_ids, pending)
-        if not extends:
-            contexts.append(_Context())
         reply_ids = renderer.reply_ids(message)
         if turn == 0:
             fits = len(ids) <= limits.max_prompt_tokens
             room = len(ids) + limits.max_response_tokens if fits else 0
-        length = len(ids) + (length if extends else 0)
-        if length > room:  # nor do longer prompts fit, of which there may be thousands
+        context = contexts[-1] if extends else _Context()
+        if len(context.token_ids) + len(ids) + len(reply_ids) > room:
             break
-        contexts[-1].add(ids, reply_ids, loss=message.loss, turn=turn, room=room)
-        length += len(reply_ids)
+        context.add(ids, reply_ids, loss=message.loss, turn=turn)
+        if not extends:
+            contexts.append(context)
         pending.clear()
         turn += 1
-    return [context.sequence(number) for context in contexts if context.token_ids]
+    return [context.sequence(number) for context in contexts]
 
 
 class _Context:
@@ -59,15 +58,9 @@ class _Context:
         self.token_ids: list[int] = []
         self.mask: list[bool] = []
         self.turns: list[int] = []
-        self.full = False
 
-    def add(
-        self, ids: Sequence[int], reply: Sequence[int], *, loss: bool, turn: int, room: int
-    ) -> None:
-        """Another turn, unless one before it did not fit into `room` tokens, or this does not."""
-        self.full = self.full or len(self.token_ids) + len(ids) + len(reply) > room
-        if self.full:
-            return
+    def add(self, ids: Sequence[int], reply: Sequence[int], *, loss: bool, turn: int) -> None:
+        """Another turn."""
         self.token_ids += [*ids, *reply]
         self.mask += [False] * len(ids) + [loss] * len(reply)
         self.turns += [-1] * len(ids) + [turn] * len(reply)

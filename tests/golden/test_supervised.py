@@ -97,7 +97,34 @@ def test_turns_at_which_play_would_be_cut_are_left_out(prompt, response, turns):
     assert kept == ([] if turns is None else [turns])
 
 
-def test_what_comes_after_the_first_prompt_that_does_not_fit_is_not_even_rendered(monkeypatch):
+def test_a_rewritten_context_is_bounded_like_any_other():
+    """Its length counts from its beginning, and what comes after one that is too long is gone."""
+    renderer = Renderer(byte_tokenizer(DROPS_THINKING))
+    messages = [
+        Message("user", "go"),
+        Message("assistant", "<think>a</think>x"),
+        Message("user", "on"),
+        Message("assistant", "<think>b</think>y"),
+        Message("user", "u"),
+        Message("assistant", "z"),
+    ]
+
+    def turns(response):
+        limits = Limits(max_prompt_tokens=21, max_response_tokens=response, max_tokens=1)
+        found = to_supervised(renderer, messages, 0, limits)
+        return [sorted(set(sequence.turns.tolist()) - {-1}) for sequence in found]
+
+    # "go" is 10 with its marks, and what opens a reply 11; the first reply has 17 and a mark. The
+    # second prompt is 10 + 14 (a reply without its thinking) + 10 + 11 = 45; its reply has 18, too.
+    # The third is 34 + 14 + 9 + 11 = 68; its reply has 2.
+    assert turns(18) == [[0]]
+    assert turns(45 + 18 - 21) == [[0], [1]]
+    assert turns(45 + 18 - 21 - 1) == [[0]]
+    assert turns(68 + 2 - 21) == [[0], [1], [2]]
+    assert turns(68 + 2 - 21 - 1) == [[0], [1]]
+
+
+def test_what_comes_after_the_first_turn_that_does_not_fit_is_not_even_rendered(monkeypatch):
     renderer = Renderer(byte_tokenizer(CHATML))
     rendered = []
     extend = renderer.extend

@@ -307,6 +307,13 @@ def prepare(tmp_path, *rows):
     return run.renderer, asyncio.run(DPO(data=str(path)).prepare(run))
 
 
+def test_a_side_that_cannot_be_rendered_is_named_with_its_place(tmp_path):
+    torn = {"role": "user", "content": "\ud800"}
+    row = {"chosen": [torn, say("a")], "rejected": [torn, say("b")]}
+    with pytest.raises(ValueError, match=r"pairs\.jsonl:1: \w*Error: "):
+        prepare(tmp_path, row)
+
+
 def learned(renderer, preferences):
     return [
         renderer.tokenizer.decode(s.token_ids[s.mask].tolist(), skip_special_tokens=True)
@@ -335,6 +342,8 @@ def test_a_pair_that_does_not_fit_is_said_and_left_out(tmp_path, caplog):
     long_task = {"chosen": [long, say("a")], "rejected": [long, say("b")]}
     one_long = {"chosen": [ASK, say("a"), long, say("c")], "rejected": [ASK, say("b")]}
     other_long = {"chosen": [ASK, say("a")], "rejected": [ASK, say("b" * 90)]}
+    prepare(tmp_path, fits)
+    assert not caplog.records
     _, found = prepare(tmp_path, long_task, fits, one_long, other_long)
     assert found.pairs == ((2, 3),)
     assert "3 of 4 pairs are left out: a side of theirs does not fit limits" in caplog.text

@@ -55,7 +55,7 @@ class PPO(OnPolicy):
     async def prepare(self, run: Any) -> None:
         """Warn where the policy never learns."""
         num_steps = run.config.training.num_steps
-        if 0 < num_steps <= self.critic_warmup:
+        if num_steps <= self.critic_warmup:
             log.warning(
                 "critic_warmup is %d and num_steps %d: the critic alone learns, and the policy "
                 "stays as it is",
